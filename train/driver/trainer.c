@@ -346,10 +346,11 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
     RU_TRY(ru_ckpt_wait(t->ckpt, err));
     t->split.wait_ns += ru_time_since(ru_clock_now(), t0);
     if (stopped) {
-        ru_run_report_say(t->report,
-                          "stopped after step %lld with a checkpoint; `rubato train JOB --out %s "
-                          "--resume` continues",
-                          (long long)t->step_done, t->out);
+        const char *how =
+            ru_arena_printf(t->arena, "; `rubato train JOB --out %s --resume` continues", t->out);
+        ru_run_report_say(t->report, "stopped after %s %lld with a checkpoint%s",
+                          t->opt->rounds ? "round" : "step", (long long)t->step_done,
+                          t->opt->rounds || how == NULL ? "" : how);
         RU_TRY(ru_run_report_event(t->report, t->step_done, "stop", 0, NULL, err));
     }
     if (t->job->checkpoint.keep_best && t->best.step > 0 && isnan(t->best.value)) {
