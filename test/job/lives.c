@@ -162,6 +162,8 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     l->committed = news->what == RU_ELASTIC_COMMITTED ? news->step : l->committed;
     l->went += news->what == RU_ELASTIC_LEFT || news->what == RU_ELASTIC_LOST ? 1 : 0;
     l->works += news->what == RU_ELASTIC_WORKS ? 1 : 0;
+    l->is_in += news->what == RU_ELASTIC_MEMBER ? 1 : 0;
+    l->holds += news->what == RU_ELASTIC_MEMBER && news->b == 1 ? 1 : 0;
     if (news->what == RU_ELASTIC_SHARES) {
         snprintf(l->shares, sizeof l->shares, "%s", news->sentence);
     }

@@ -57,7 +57,9 @@ typedef struct life {
     const char *handle; /* of its memory; NULL: it can share none */
     ru_status maps;     /* what it says to the others' handles */
     uint32_t opens, closes, opening, n_reduced, reduced[16];
-    uint32_t works;       /* members that got a share, as it was told */
+    uint32_t works; /* members that got a share, as it was told */
+    uint32_t is_in,
+        holds;            /* how often it was told that it is in the job, and has the whole state */
     uint32_t went;        /* members that left or were lost, as it was told */
     uint32_t out;         /* pieces of state that the channel reads or writes */
     uint32_t copies_fail; /* so many of the next copies of state find no memory */

@@ -265,6 +265,8 @@ static void test_no_memory_for_state(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(j.l[i]->status, RU_OK);
             assert_int_equal(j.l[i]->committed, 400);
+            assert_int_equal(j.l[i]->is_in, i < 2 ? 1 : 2); /* a newcomer, again with the state */
+            assert_int_equal(j.l[i]->holds, 1);
         }
         ru_elastic_facts f;
         ru_elastic_facts_get(j.l[2]->elastic, &f);
