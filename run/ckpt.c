@@ -11,7 +11,6 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file/file.h"
-#include "env/process/self.h"
 #include "env/thread.h"
 #include "run/ckpt_store.h"
 #include "run/copies.h"
@@ -163,7 +162,6 @@ ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **ou
         RU_TRY(ru_copies_open(opt->copy_to, opt->keep, &c->copies, err));
     }
     c->storage = (ru_ckpt_storage){.tiers = opt->tiers, .n_tiers = opt->n_tiers};
-    ru_self_random(&c->storage.id, sizeof c->storage.id);
     ru_arena_init(&c->scratch, 0);
     ru_spsc_init(&c->ring, c->slots, 1, (uint32_t)sizeof(outcome));
     c->name_write = ru_recorder_name(opt->recorder, "write", "ckpt");

@@ -301,11 +301,9 @@ static ru_status put_note(ru_ckpt_folder *f, const ru_ckpt_storage *s, ru_err *e
 ru_status ru_ckpt_to_storage(ru_ckpt_folder *f, const ru_ckpt_storage *s, int64_t step, ru_err *err)
 {
     const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = RU_CKPT_SPACE};
-    uint64_t id = s->id;
+    uint64_t id; /* what is replaced, or was begun before, has other names */
     const char *all;
-    if (ru_path_exists(f->dir)) { /* the one that it replaces has these names until then */
-        ru_self_random(&id, sizeof id);
-    }
+    ru_self_random(&id, sizeof id);
     RU_TRY(whole_path(f->all, f->arena, &all, err));
     const char *run = ru_arena_strn(f->arena, all, (int64_t)(strrchr(all, '/') - all));
     const char *name = run != NULL ? run_name(f->arena, run) : NULL;

@@ -3,7 +3,7 @@
  *
  *     RUN/checkpoints/<step>/storage.json    which folders and names; written first
  *                           /state.json, manifest.json    as of every checkpoint (run/ckpt_form.h)
- *     space "checkpoints":  RUN-ID/<step>/model.safetensors, optimizer.safetensors
+ *     space "checkpoints":  RUN-ID/<step>/model.safetensors, optimizer.safetensors (ID: random)
  *                           RUN-ID/<step>/manifest.json    of these; written last
  *
  * storage.json is there before the first tensor is, and goes after the last one: what a killed
@@ -22,7 +22,6 @@
 typedef struct ru_ckpt_storage {
     const ru_disk_tier *tiers; /* [n_tiers]; 0: the run's folder has all files */
     uint32_t n_tiers;
-    uint64_t id; /* of the writer: stands in names */
 } ru_ckpt_storage;
 
 /* After ru_ckpt_begin: tensors go to `s`. Errors: those of ru_tiers_open and of files. */
