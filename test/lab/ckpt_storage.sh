@@ -2,7 +2,7 @@
 # Checkpoints in the folders of `storage`: ckpt_storage.sh PATH_OF_RUBATO
 #
 # A run whose fast folder fills up, killed and resumed, has the bits of a run that keeps its checkpoints in its own
-# folder; eval and export read them; store ls, verify and rm know them; without its fast folder it goes on from an older one.
+# folder; eval and export read them; store ls, verify and rm know them; where one is damaged, its run goes on from the one before.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-ckpt-storage-XXXXXX")
@@ -94,6 +94,9 @@ printf "\\x$(printf %02x $((byte ^ 8)))" | dd of="$part" bs=1 seek=50000 conv=no
 rc=0
 "$rubato" store verify --job job.yaml >out.txt 2>err.txt || rc=$?
 [[ $rc -eq 65 ]] && grep -q '1 checkpoints are damaged' err.txt || fail "verify of a flipped bit: $rc, $(cat err.txt)"
+train job.yaml pair --resume --set train.steps=60
+[[ -d pair/checkpoints/000000060.damaged && -d pair/checkpoints/000000060 ]] || fail "after a flipped bit: $(ls pair/checkpoints)"
+"$rubato" eval pair >/dev/null 2>err.txt || fail "eval after a flipped bit: $(cat err.txt)"
 
 # Without its folder a run's checkpoints can be removed.
 rm -rf cut
