@@ -1,5 +1,6 @@
 """Training of torch modules with Rubato's step."""
 import copy
+import math
 import os
 import tempfile
 
@@ -90,10 +91,17 @@ def _optimizer_of(optimizer):
 class _Step:
     """The executable of one size of batches."""
 
-    def __init__(self, trainer, x, y, share):
-        t, self.arena, self.exe, self.file, self.keep = trainer, Arena(), None, ffi.new("ru_onnx_file *"), []
-        self.folder, err, self.err = tempfile.TemporaryDirectory(prefix="rubato-"), ffi.new("ru_err *"), ffi.new("ru_err *")
-        path = os.path.join(self.folder.name, "model.onnx")
+    def __init__(self, t, x, y, share):
+        self.arena, self.exe, self.file, self.keep = Arena(), None, ffi.new("ru_onnx_file *"), []
+        self.folder, self.err = tempfile.TemporaryDirectory(prefix="rubato-"), ffi.new("ru_err *")
+        try:
+            self._open(t, x, y, share)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, t, x, y, share):
+        err, path = ffi.new("ru_err *"), os.path.join(self.folder.name, "model.onnx")
         with torch.no_grad():
             _export(t.model, (x,), {}, False, path, training=True)
         check(lib.ru_onnx_file_open(path_bytes(path), self.file, err), err)
@@ -143,31 +151,40 @@ class _Step:
         self.keep += [table, opt]
         check(lib.ru_step_build(graph, opt, self.arena.at, self.step, err), err, type(t.model).__name__)
 
-    def run(self, x, y, lr, number):
-        s = self.step
+    def run(self, t, x, y):
+        s, lr, number = self.step, float(t.optimizer.param_groups[0]["lr"]), t.number + 1
         for value, factor in [(s.lr, 1.0), *((s.rates[k].input, s.rates[k].factor) for k in range(s.n_rates))]:
             ffi.cast("float *", lib.ru_exe_input(self.exe, value))[0] = lr * factor
         if s.step.v != 0:
             ffi.cast("int64_t *", lib.ru_exe_input(self.exe, s.step))[0] = number
         self.inputs[0].data, self.inputs[1].data = ffi.cast("void *", x.data_ptr()), ffi.cast("void *", y.data_ptr())
         self.args.step = number - 1
-        check(lib.ru_exe_run(self.exe, self.args, self.err), self.err)
+        t.number, t.done = number, t.done + 1  # first: Ctrl-C raises behind the call, and then the step is done
+        status = lib.ru_exe_run(self.exe, self.args, self.err)
+        if status != lib.RU_OK:
+            t.number, t.done = number - 1, t.done - 1
+            check(status, self.err)
         return ffi.cast("const float *", lib.ru_exe_output(self.exe, s.loss))[0]
 
-    def _state(self, name):
-        return lib.ru_graph_find(ffi.addressof(self.step, "graph"), name.encode())
+    def _state(self, name, like):
+        """The state of that name and size; None: the step has none."""
+        value = lib.ru_graph_find(ffi.addressof(self.step, "graph"), name.encode())
+        v = self.step.graph.values[value.v]
+        is_it = value.v != 0 and v.kind == lib.RU_VALUE_STATE and lib.ru_type_bytes(ffi.addressof(v, "type")) == 4 * like.numel()
+        return value if is_it else None
 
     def read(self, name, like):
-        """The state of that name as a tensor; None: the step has none."""
-        value, into = self._state(name), torch.empty(like.shape)
-        if value.v == 0:
+        """That state as a tensor, or None."""
+        value, into = self._state(name, like), torch.empty(like.shape)
+        if value is None:
             return None
         check(lib.ru_exe_state_read(self.exe, value, ffi.cast("void *", into.data_ptr()), self.err), self.err)
         return into
 
     def write(self, name, tensor):
-        t = tensor.detach().contiguous()
-        check(lib.ru_exe_state_write(self.exe, self._state(name), ffi.cast("void *", t.data_ptr()), self.err), self.err)
+        value, t = self._state(name, tensor), tensor.detach().to("cpu", torch.float32).contiguous()
+        if value is not None:
+            check(lib.ru_exe_state_write(self.exe, value, ffi.cast("void *", t.data_ptr()), self.err), self.err)
 
     def close(self):
         if self.exe is not None:
@@ -207,6 +224,7 @@ class _Trainer:
                 _refuse("%s is %s: its random numbers would not be torch's", name or "the model", m)
         self.becomes_training = self._norms()
         self.steps, self.number, self.done = {}, self._number(), 0
+        self.sure = False  # that the step computes what torch does; before, nothing is written back
 
     def _norms(self):
         """Does the exported graph, which does not say so, normalise by the batch? Frozen normalisations stay as they are."""
@@ -229,10 +247,10 @@ class _Trainer:
 
     def _number(self):
         """Steps that the optimizer has done."""
-        done = {int(s["step"]) for p, s in self.optimizer.state.items() if "step" in s}
+        done = {int(self.optimizer.state.get(p, {}).get("step", 0)) for p in self.trained.values()}
         if len(done) > 1:
             _refuse("parameters of the optimizer have done %s steps; expected as many each", sorted(done))
-        return done.pop() if done else 0
+        return done.pop()
 
     def check_shapes(self, out, y):
         n = y.shape[0] if y.dim() else 0
@@ -241,6 +259,8 @@ class _Trainer:
                 _refuse("the output is %s and the labels %s of %s; cross entropy takes [N, classes] and N of int64", list(out),
                         list(y.shape), y.dtype)
             self.classes = out[1]
+            if 0 <= self.loss.ignore_index < self.classes:
+                _refuse("%s ignores label %d; expected a loss of all labels", type(self.loss).__name__, self.loss.ignore_index)
         elif out != tuple(y.shape) or y.dtype != torch.float32 or n == 0:
             _refuse("the output is %s and the targets %s of %s; expected the same shape, float32", list(out), list(y.shape), y.dtype)
 
@@ -257,43 +277,48 @@ class _Trainer:
             self._open(key, x, y)
         if self.kind == lib.RU_LOSS_CROSS_ENTROPY and (int(y.min()) < 0 or int(y.max()) >= self.classes):
             raise _call.DataError("fit(): labels go from %d to %d, expected 0 to %d" % (int(y.min()), int(y.max()), self.classes - 1))
-        first = self._expected(x, y) if self.done == 0 else None
-        loss = self.steps[key].run(x, y, float(self.optimizer.param_groups[0]["lr"]), self.number + 1)
+        first = None if self.sure else self._expected(x, y)
+        loss = self.steps[key].run(self, x, y)
         if first is not None and not abs(loss - first) <= _NEAR * max(1.0, abs(first)):
             self.steps.pop(key).close()  # nothing is written back
             _refuse("the first loss of %s is %.6g, torch computes %.6g: it was not exported as it computes", type(self.model).__name__,
                     loss, first)
-        self.number, self.done = self.number + 1, self.done + 1
+        self.sure = True
         return loss
 
     def _expected(self, x, y):
         """The loss of torch; models that answer the same batch in two ways are refused."""
         with torch.no_grad():
             a, b = (self.loss(copy.deepcopy(self.model)(x), y).item() for _ in range(2))
-        if a != b and a == a:
+        if not math.isfinite(a):
+            raise _call.DataError("fit(): the first loss is %g in torch; expected a number to compare with" % a)
+        if a != b:
             _refuse("%s answers one batch in two ways: its random numbers would not be torch's", type(self.model).__name__)
         return a
 
     def _open(self, key, x, y):
         share = next(iter(self.steps.values())).exe if self.steps else None
-        step = _Step(self, x, y, share)
+        step = self.steps[key] = _Step(self, x, y, share)
         if share is None:
             for name, p in self.trained.items():
                 for theirs, mine in _SLOTS[type(self.optimizer)].items():
                     slot = self.optimizer.state.get(p, {}).get(theirs)
-                    if slot is not None:
+                    if slot is not None and slot.shape != p.shape:
+                        _refuse("%s of parameter %s has the shape %s, expected %s", theirs, name, list(slot.shape), list(p.shape))
+                    if slot is not None:  # which the step may have no use for
                         step.write("%s.%s" % (name, mine), slot)
-        self.steps[key] = step
 
     def close(self):
         """Write back what was trained, and free all."""
         step = next(iter(self.steps.values()), None)
-        if step is not None and self.done > 0:
-            with torch.no_grad():
-                self._back(step)
-        for s in self.steps.values():
-            s.close()
-        self.steps = {}
+        try:
+            if step is not None and self.sure:
+                with torch.no_grad():
+                    self._back(step)
+        finally:
+            for s in self.steps.values():
+                s.close()
+            self.steps = {}
 
     def _back(self, step):
         for name, p in self.trained.items():

@@ -77,9 +77,58 @@ class Fit(unittest.TestCase):
         model, _, _, _ = self.beside(net, self.images, nn.MSELoss(), lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9))
         self.assertEqual(int(model[1].num_batches_tracked), 20)
 
+    def test_an_interrupt_keeps_the_steps_that_are_done(self):
+        real, runs = rt.fit.__globals__["lib"], []
+
+        class Interrupted:  # as Ctrl-C while the library computes: Python raises behind the call
+            def __getattr__(self, name):
+                return self.run if name == "ru_exe_run" else getattr(real, name)
+
+            @staticmethod
+            def run(*args):
+                runs.append(real.ru_exe_run(*args))
+                if len(runs) == 3:
+                    raise KeyboardInterrupt
+                return runs[-1]
+
+        model = self.mlp()
+        other = copy.deepcopy(model)
+        mine, theirs = (torch.optim.Adam(m.parameters(), lr=0.01) for m in (model, other))
+        rt.fit.__globals__["lib"] = Interrupted()
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                rt.fit(model, self.rows, nn.CrossEntropyLoss(), mine)
+        finally:
+            rt.fit.__globals__["lib"] = real
+        self.loop(other, self.rows[:3], nn.CrossEntropyLoss(), theirs)
+        self.same(model, other)
+        self.assertEqual({int(s["step"]) for s in mine.state.values()}, {3})
+
+    def test_momentum_that_was_switched_off(self):
+        model = self.mlp()
+        mine = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        self.loop(model, self.rows[:2], nn.CrossEntropyLoss(), mine)
+        mine.param_groups[0]["momentum"] = 0
+        other = copy.deepcopy(model)
+        rt.fit(model, self.rows[:4], nn.CrossEntropyLoss(), mine)
+        self.loop(other, self.rows[:4], nn.CrossEntropyLoss(), torch.optim.SGD(other.parameters(), lr=0.1))
+        self.same(model, other)
+
     def test_what_cannot_be_taken_is_named(self):
         def sgd(m, **more):
             return torch.optim.SGD(m.parameters(), lr=0.1, **more)
+
+        def adds_later(m):
+            opt = torch.optim.Adam(m[0].parameters(), lr=0.0)
+            self.loop(m, self.rows[:1], cross, opt)
+            opt.add_param_group({"params": m[3].parameters()})
+            return opt
+
+        def misshapen(m):
+            opt = torch.optim.Adam(m.parameters(), lr=0.0)
+            self.loop(m, self.rows[:1], cross, opt)
+            opt.state[m[0].weight]["exp_avg"] = torch.zeros(1)
+            return opt
 
         class Scaled(nn.Module):
             def __init__(self):
@@ -112,6 +161,9 @@ class Fit(unittest.TestCase):
                 ("has weight", m, nn.CrossEntropyLoss(weight=torch.ones(3)), sgd),
                 ("optimizer is RMSprop", m, cross, lambda m: torch.optim.RMSprop(m.parameters())),
                 ("amsgrad", m, cross, lambda m: torch.optim.Adam(m.parameters(), amsgrad=True)),
+                ("have done .0, 1. steps", m, cross, adds_later),
+                ("exp_avg of parameter 0.weight has the shape .1.", m, cross, misshapen),
+                ("ignores label 1", m, nn.CrossEntropyLoss(ignore_index=1), sgd),
                 ("parameter idle", Scaled(), cross, sgd),
                 ("output is", m, nn.MSELoss(), sgd)):
             before = copy.deepcopy(model.state_dict())
