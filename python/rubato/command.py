@@ -46,7 +46,7 @@ def _run(*words):
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         sentence = lines[-1] if lines else "rubato %s ended with code %d" % (words[0], done.returncode)
         raise _ERRORS.get(done.returncode, _call.RubatoError)(sentence)
-    return done.stdout.decode()
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _documents(printed):

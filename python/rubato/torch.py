@@ -321,7 +321,7 @@ class _Figures:
             return
         self.at, data = now, self.member.loader
         hosts, members = max(known, key=lambda key: (key[1], key[0]))
-        job = {"name": os.path.basename(sys.argv[0]) or "job", "batch_first": data.batch, "batch_max": data.count,
+        job = {"name": os.fsencode(os.path.basename(sys.argv[0])).decode("utf-8", "replace") or "job", "batch_first": data.batch, "batch_max": data.count,
                "local_max": data.batch, "replicas": members, "age": "%.3fs" % (now - self.opened), "service": self.service,
                "measured": [{"nodes": h, "replicas": n, "local": max(1, round(data.batch / n)), "pass": max(of[1] / of[0], 1e-9),
                              "step": max(of[2] / of[0], 1e-9)} for (h, n), of in sorted(known.items())]}

@@ -64,6 +64,13 @@ def numbers(x, key="", unit=None):
         yield x
 
 
+def once(pairs):
+    """A JSON object; no key stands twice."""
+    keys = [k for k, _ in pairs]
+    assert len(set(keys)) == len(keys), keys
+    return dict(pairs)
+
+
 def compare(kind, text, typed, later=None):
     """`later`: the same, told again behind the text, whose figures are between both."""
     leaves = list(numbers(typed))
@@ -122,7 +129,7 @@ def main():
     told = {}
 
     def explain(kind, *words, holds=()):
-        text, typed = rubato("explain", *words), json.loads(rubato("explain", *words, "--json"))
+        text, typed = rubato("explain", *words), json.loads(rubato("explain", *words, "--json"), object_pairs_hook=once)
         if typed["schema"] != "rubato.explain/1":
             sys.exit("FAIL: %s has the schema %r" % (kind, typed["schema"]))
         for path in holds:
@@ -151,6 +158,13 @@ def main():
     explain("workers", "two", holds=("steps.0.network_s", "decisions.0.id"))
     for policy in {d["policy"] for d in json.loads(rubato("explain", "two", "--json"))["decisions"]}:
         explain(policy, "two", policy, holds=("decisions.0.answer",))
+    with open("two/world.json") as f:
+        world = json.load(f)
+    for plan in world["plans"]:
+        plan["measured"]['a "key" of a longer name ' * 9 + "_s"] = 1.5
+    with open("world.json", "w") as f:
+        json.dump(world, f)
+    explain("a long key", "world.json", "share", holds=("decisions.0.measured.1.measured",))
     explain("sums", "two", "sums", holds=("decisions.0.gradients.0.ready_s",))
     explain("order", "two", "order", holds=("decisions.0.parameters.0.arrives_s",))
     explain("an input changed", "two", "share", "--if", "gain_min=0", holds=("decisions.0.candidates",))

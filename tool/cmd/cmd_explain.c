@@ -218,12 +218,12 @@ static ru_status show_measured(const ru_world_plan *p, const char *key, ru_arena
     for (uint32_t i = 0; i < p->measured.n; i++) {
         const char *name = p->measured.at[i].key;
         const double *said = value_of(&p->predicted, name), is = p->measured.at[i].value;
-        char label[64], typed[80];
-        ru_text x = ru_text_into(label, sizeof label), y = ru_text_into(typed, sizeof typed);
+        char label[64];
+        ru_text x = ru_text_into(label, sizeof label), y = ru_text_arena(arena);
         ru_json j = ru_json_into(&y);
         ru_figure_put_name(name, &x);
         ru_json_str(&j, NULL, name); /* with its unit */
-        ru_table_raw(&t, label, typed);
+        ru_table_raw(&t, label, y.cut ? "null" : y.p);
         cell(&t, name, said);
         cell(&t, name, &is);
         if (said != NULL && is != 0 && *said != 0) {

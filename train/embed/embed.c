@@ -159,9 +159,10 @@ static ru_status check(const ru_team_options *o, ru_err *err)
                        "1, the others not negative",
                        (long long)o->batch, (long long)o->count, (long long)o->steps);
     }
-    if (o->n_gradients < 1 || o->n_gradients > RU_ELASTIC_TENSORS_MAX - (o->noise > 0 ? 1 : 0)) {
-        return RU_FAIL(err, RU_E_ARG, "%u gradients of a team, expected 1 to %d", o->n_gradients,
-                       RU_ELASTIC_TENSORS_MAX);
+    uint32_t most = RU_ELASTIC_TENSORS_MAX - (o->noise > 0); /* a vector tells of noise */
+    if (o->n_gradients < 1 || o->n_gradients > most) {
+        return RU_FAIL(err, RU_E_ARG, "%u gradients of a team, expected 1 to %u", o->n_gradients,
+                       most);
     }
     for (uint32_t k = 0; k < o->n_gradients; k++) {
         if (o->gradient_bytes[k] < 4 || o->gradient_bytes[k] % 4 != 0) {
