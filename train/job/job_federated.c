@@ -101,8 +101,8 @@ static ru_status check(const void *section, ru_err *err)
     }
     if (p->noise > 0 && (f->method == RU_PICK_OORT || f->method == RU_PICK_CHOICE)) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "'privacy' does not cover a 'method' that chooses clients by their losses; "
-                       "choose by tiers, time or lot");
+                       "'method' chooses clients by their losses, which 'privacy' does not cover; "
+                       "set vanilla, over, fedcs, or one with tiers");
     }
     return RU_OK;
 }
