@@ -151,7 +151,8 @@ static void explain(const rui_entry *e, const ru_tell *o)
     put_part(o, "parsed", e->rows > 0 ? e->parse_ns : e->all_ns);
     ru_text_putf(t, "%lld bytes, %u rows\n", (long long)e->bytes_in, e->rows);
     if (e->batch_requests == 0) {
-        ru_tell_note(o, "note", "  it was in no batch");
+        ru_text_put(t, "  ");
+        ru_tell_note(o, "note", "it was in no batch");
         return;
     }
     ru_tell_i64(o, "batch_rows", e->batch_rows);
