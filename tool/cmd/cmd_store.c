@@ -402,7 +402,9 @@ static void explain_ckpt(const store *s, const ru_ckpt_stored *c, ru_text *t)
 {
     size_t n = strlen(c->key);
     ru_text_putf(t, "%s\n  holds     ", c->key);
-    if (c->complete) {
+    if (c->complete && c->run[0] == '\0') {
+        ru_text_put(t, "a checkpoint whose manifest is damaged, or lost with its disk");
+    } else if (c->complete) {
         ru_text_putf(t, "a checkpoint of the run in %s, ", c->run);
         ru_text_put(t, c->in_use ? "which still has it" : "which does not have it any more");
     } else {
