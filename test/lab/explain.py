@@ -3,6 +3,7 @@
 Each figure of the text is a number of the JSON under a key with its unit, as exactly as the text shows it; each word of the
 text that holds a digit is part of a string there.
 """
+import atexit
 import json
 import os
 import re
@@ -117,6 +118,7 @@ def compare_page(program, address, which):
 def main():
     program = os.path.realpath(sys.argv[1])
     work = tempfile.mkdtemp(prefix="rubato-explain-")
+    atexit.register(shutil.rmtree, work, ignore_errors=True)
     os.chdir(work)
     os.environ["XDG_CACHE_HOME"] = os.path.join(work, "cache")
 
@@ -125,6 +127,11 @@ def main():
         if done.returncode != 0:
             sys.exit("FAIL: rubato %s ends with %d: %s" % (" ".join(words), done.returncode, done.stderr[-2000:]))
         return done.stdout
+
+    def start(*words, **more):
+        server = subprocess.Popen([program, *words], stdout=subprocess.PIPE, text=True, **more)
+        atexit.register(server.kill)
+        return server
 
     told = {}
 
@@ -178,15 +185,14 @@ def main():
         f.write("a token of this test alone")
     with open("rows.csv", "w") as f:
         f.writelines(",".join(str((k * c) % 7) for c in range(1, 17)) + "\n" for k in range(8))
-    server = subprocess.Popen([program, "export", "one", "--listen", "127.0.0.1:0", "--token-file", "token"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    server = start("export", "one", "--listen", "127.0.0.1:0", "--token-file", "token", stderr=subprocess.STDOUT)
     at = next((m[1] for m in (re.match(r"serving weights at (\S+) until", line) for line in server.stdout) if m), None)
     with open("rows.csv") as rows:
         rubato("predict", "-", "--from", at, "--token-file", "token", "--record", "came.json", told=rows)
     server.terminate()
     server.communicate()
     explain("tensors that came", "came.json", "order", holds=("decisions.0.pulled.0.arrived_s",))
-    server = subprocess.Popen([program, "serve", "one", "-l", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    server = start("serve", "one", "-l", "0", "--json")
     ready = json.loads(server.stdout.readline())
     for k in range(8):
         body = json.dumps({"id": "mine-%d" % k, "inputs": [{"name": "x", "shape": [1, 16], "datatype": "FP32", "data": [k] * 16}]})
@@ -196,7 +202,6 @@ def main():
     explain("a quantile", ready["address"], "p50", holds=("took_s", "buffered_s"))
     server.terminate()
     server.communicate()
-    shutil.rmtree(work)
     print("ok: %d figures of %d kinds" % (sum(told.values()), len(told)))
 
 
