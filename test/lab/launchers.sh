@@ -18,13 +18,20 @@ below() { # PID: every process below it
         below "$p"
     done
 }
+joins() { [[ $(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline") == *"rubato worker --join"* ]]; } # PID
+far='' made=''
 cleanup() {
+    local p
     if [[ -f $work/sshd.pid ]]; then
         # shellcheck disable=SC2046
         kill -9 $(below "$(cat "$work/sshd.pid")") "$(cat "$work/sshd.pid")" 2>/dev/null || true
     fi
     [[ ! -d $work/slurm/run ]] || "$slurm" down "$work/slurm" 2>/dev/null || true
     jobs -p | xargs -r kill -9 2>/dev/null || true
+    for p in $far; do # which nobody waits for when its sshd is gone
+        ! joins "$p" || kill -9 "$p" 2>/dev/null || true
+    done
+    [[ -z $made ]] || rmdir "$made" 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -95,13 +102,14 @@ connections() { # the processes of sshd that hold connections
 far_worker() { # the worker that runs over there
     local p
     for p in $(below "$(cat sshd.pid)"); do
-        [[ $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null) != *"rubato worker --join"* ]] || echo "$p"
+        ! joins "$p" || echo "$p"
     done
 }
 begin() { # RUN STEPS: a job on this host and the far one; pid: the command
-    "$rubato" train job.yaml --hosts localhost:1,far:1 --set train.steps="$2" --set checkpoint.every=0s --out "$1" >"$1.out" 2>"$1.err" &
+    timeout 300 "$rubato" train job.yaml --hosts localhost:1,far:1 --set train.steps="$2" --set checkpoint.every=0s --out "$1" >"$1.out" 2>"$1.err" &
     pid=$!
-    reaches "$1" 5 $pid
+    reaches "$1" 5 $pid || return
+    far="$far $(far_worker | paste -sd' ')"
 }
 ends() { # RUN CODE SENTENCE: it ends so, and says so
     local got=0
@@ -115,7 +123,7 @@ else
     ssh-keygen -q -t ed25519 -N '' -f host_key
     ssh-keygen -q -t ed25519 -N '' -f user_key
     cp user_key.pub keys
-    [[ $(id -u) -ne 0 ]] || mkdir -p /run/sshd
+    [[ $(id -u) -ne 0 || -d /run/sshd ]] || { made=/run/sshd && mkdir "$made"; }
     port=$(free_port)
     printf '%s\n' "ListenAddress 127.0.0.1:$port" "HostKey $work/host_key" "AuthorizedKeysFile $work/keys" "StrictModes no" \
         "UsePAM no" "PidFile $work/sshd.pid" "PermitRootLogin prohibit-password" "PasswordAuthentication no" \
@@ -128,7 +136,7 @@ else
     before=$PATH
     PATH=$work/bin:$PATH
     serve
-    "$rubato" train job.yaml --hosts localhost:1,far:1 --equal-shares --out ssh >ssh.out 2>ssh.err ||
+    timeout 300 "$rubato" train job.yaml --hosts localhost:1,far:1 --equal-shares --out ssh >ssh.out 2>ssh.err ||
         fail "--hosts over ssh: $(tail -3 ssh.err) $(tail -3 sshd.log)"
     same ssh
     # The connection ends, the worker does not: it stays in the job.
@@ -163,7 +171,7 @@ else
         grep -q '"what":"lost","worker":2' gone/metrics.jsonl || fail "gone: worker 2 is not lost"
     fi
     code=0
-    "$rubato" train job.yaml --hosts localhost:1,far:1 --out none >none.out 2>none.err || code=$?
+    timeout 300 "$rubato" train job.yaml --hosts localhost:1,far:1 --out none >none.out 2>none.err || code=$?
     [[ $code -eq 69 ]] || fail "a host where nobody listens: exit code $code: $(tail -3 none.err)"
     grep -q "no worker started on far" none.err || fail "a host where nobody listens: $(cat none.err)"
     PATH=$before
@@ -176,7 +184,7 @@ if ! command -v mpirun >/dev/null; then
 else
     root=()
     [[ $(id -u) -ne 0 ]] || root=(--allow-run-as-root)
-    mpirun "${root[@]}" --oversubscribe -x MASTER_PORT="$(free_port)" -n 2 "$rubato" train job.yaml --equal-shares --out mpirun \
+    timeout 300 mpirun "${root[@]}" --oversubscribe -x MASTER_PORT="$(free_port)" -n 2 "$rubato" train job.yaml --equal-shares --out mpirun \
         >mpirun.out 2>mpirun.err || fail "mpirun: $(tail -5 mpirun.err)"
     same mpirun
 fi
@@ -185,7 +193,7 @@ fi
 if "$slurm" check; then
     SLURM_CONF=$("$slurm" up "$work/slurm" 1) || fail "Slurm does not come up"
     export SLURM_CONF
-    srun -n 2 "$rubato" train job.yaml --equal-shares --out srun >srun.out 2>srun.err || fail "srun: $(tail -5 srun.err)"
+    timeout 300 srun -n 2 "$rubato" train job.yaml --equal-shares --out srun >srun.out 2>srun.err || fail "srun: $(tail -5 srun.err)"
     same srun
 fi
 
@@ -193,7 +201,7 @@ fi
 if ! command -v torchrun >/dev/null; then
     echo "skipped: there is no torchrun (PyTorch)"
 else
-    torchrun --standalone --nproc-per-node 2 --no-python "$rubato" train job.yaml --equal-shares --out torchrun \
+    timeout 300 torchrun --standalone --nproc-per-node 2 --no-python "$rubato" train job.yaml --equal-shares --out torchrun \
         >torchrun.out 2>torchrun.err || fail "torchrun: $(tail -5 torchrun.err)"
     same torchrun
 fi
