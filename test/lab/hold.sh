@@ -27,12 +27,13 @@ fail() {
 steps() { # RUN: steps in its metrics file
     grep -c '"rubato.train.step/1"' "$1/metrics.jsonl" 2>/dev/null || true
 }
-reaches() { # RUN STEPS
+reaches() { # RUN STEPS; pid: its process
     for _ in $(seq 1 3000); do
         [[ $(steps "$1") -ge $2 ]] && return
+        kill -0 $pid 2>/dev/null || break
         sleep 0.1
     done
-    fail "$1 does not get to step $2"
+    [[ $(steps "$1") -ge $2 ]] || fail "$1 does not get to step $2"
 }
 saved() { # RUN: its last whole checkpoint
     ls "$1/checkpoints" 2>/dev/null | grep -x '[0-9]*' | tail -1 || true
@@ -90,9 +91,10 @@ echo "ok: ignored signals and closed streams"
 pids_of() { # PARENT WORD: its workers, by their arguments
     pgrep -P "$1" -f "$2" || true
 }
-has() { # RUN EVENT WORKER
+has() { # RUN EVENT WORKER; pid: its process
     for _ in $(seq 1 3000); do
         grep -q "\"what\":\"$2\",\"worker\":$3" "$1/metrics.jsonl" && return
+        kill -0 $pid 2>/dev/null || break
         sleep 0.1
     done
     fail "$1 does not tell '$2' of worker $3: $(grep '"event"' "$1/metrics.jsonl" | head -5)"
@@ -139,6 +141,8 @@ chmod +x ssh
 got=0
 RUBATO_SSH=$work/ssh timeout 300 "$rubato" train mlp.yaml --out vanishes --hosts localhost:1,far:1 >/dev/null 2>vanishes.err || got=$?
 [[ $got -eq 0 ]] || fail "a job whose host vanishes ends with $got: $(tail -2 vanishes.err)"
+late=$(($(date +%s) - $(stat -c %Y vanishes/metrics.jsonl)))
+[[ $late -lt 60 ]] || fail "a command whose host vanishes ends $late s after its job"
 grep -q "far does not answer" vanishes.err || fail "nobody says what still runs: $(cat vanishes.err)"
 RUBATO_SSH=$work/ssh timeout 300 "$rubato" train mlp.yaml --out stops --hosts localhost:1,far:1 --set train.epochs=100000 >/dev/null 2>stops.err &
 pid=$!
@@ -242,7 +246,9 @@ listens() { # PID: it waits for others at a socket
 }
 for _ in $(seq 1 3000); do ! listens "$waiting" || break; sleep 0.1; done
 listens "$waiting" || fail "a founder of an app does not wait for others"
+begin=$SECONDS
 kill -TERM "$waiting" && wait $pid || fail "a founder of an app that waits ends with $?"
+[[ $((SECONDS - begin)) -lt 60 ]] || fail "a founder of an app that waits ends after $((SECONDS - begin)) s"
 echo "ok: ranks without a token"
 
 # A link, a FIFO, a folder and another program's file where the run writes: refused, and untouched.
