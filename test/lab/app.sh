@@ -11,13 +11,15 @@ classes() {
 }
 # step RUN: the last one that was reported
 step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
-# until_step RUN STEP: it has come so far
+# until_step RUN STEP: it has come so far, or has ended; job: its process
 until_step() {
     for _ in $(seq 1 6000); do
         [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
+        kill -0 "$job" 2>/dev/null || break
         sleep 0.05
     done
-    fail "$1 does not come to step $2, but to $(step "$1")"
+    [[ $(step "$1") -ge $2 ]] 2>/dev/null ||
+        fail "$1 does not come to step $2, but to $(step "$1")"
 }
 # worker RUN RANK: its process, where `train -w` started it
 worker() {
@@ -25,10 +27,11 @@ worker() {
     pid=$(pgrep -f "worker --job $work/$1/job.yaml .*--rank $2( |\$)") || fail "no worker $2 of $1"
     echo "$pid"
 }
-# leads RUN RANK: waits until this one leads
+# leads RUN RANK: waits until this one leads; job: its process
 leads() {
     for _ in $(seq 1 6000); do
         [[ $(grep -o '"what":"lead","worker":[0-9]*' "$1/metrics.jsonl" | tail -1) != *:"$2" ]] || return 0
+        kill -0 "$job" 2>/dev/null || break
         sleep 0.05
     done
     fail "worker $2 of $1 does not lead: $(grep '"event' "$1/metrics.jsonl" | tail -3)"
