@@ -322,6 +322,8 @@ class Elastic(unittest.TestCase):
                     break
                 self.assertIsNone(p.poll(), open(said.name).read()[-2000:])
                 time.sleep(0.05)
+            else:
+                self.fail("no turn 40: " + open(said.name).read()[-2000:])
             with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
                 os.kill(int(f.read().split()[-1]), signal.SIGKILL)
             out = p.communicate()[0]
