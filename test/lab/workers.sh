@@ -83,12 +83,16 @@ same_state() {
     done
 }
 
-# told RUN WORDS [TIMES]: wait until the run has told them so often
+# told RUN WORDS [TIMES]: wait until the run has told them so often; run: its process
 told() {
-    n=0
+    n=0 dead=
     until n_told=$(grep -sc "$2" "$1/metrics.jsonl") && [ "$n_told" -ge "${3:-1}" ]; do
         n=$((n + 1))
-        [ $n -lt 6000 ] || { fail "$1 never tells $2"; return; }
+        if [ $n -ge 6000 ] || [ -n "${dead:-}" ]; then
+            fail "$1 never tells $2"
+            return
+        fi
+        kill -0 "$run" 2>/dev/null || dead=1 # what it told last is looked at once more
         sleep 0.05
     done
 }
@@ -104,9 +108,13 @@ all() {
     whole "$1" "$(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl")"
 }
 
+# process RUN RANK
+process() {
+    pgrep -f "worker --job $1/job.yaml .*--rank $2( |\$)"
+}
 # kill_rank RUN RANK
 kill_rank() {
-    kill -9 "$(pgrep -f "worker --job $1/job.yaml .*--rank $2( |\$)")" || fail "no worker $2 of $1"
+    kill -9 "$(process "$1" "$2")" || fail "no worker $2 of $1"
 }
 
 "$rubato" data make digits --out digits --count 4000 --test 200 >/dev/null 2>&1
@@ -231,7 +239,7 @@ echo "ok: kill -9 of a worker and of the leader"
 run=$!
 pids="$pids $run"
 started back 100
-silent=$(pgrep -f "worker --job back/job.yaml .*--rank 3( |\$)")
+silent=$(process back 3)
 kill -STOP "$silent"
 told back '"lost","worker":3'
 kill -CONT "$silent"
@@ -336,6 +344,13 @@ further stir 50
 kill -TERM $joined
 wait $joined || fail "a worker that leaves exits $?: $(cat join.err)"
 told stir '"leave","worker":4'
+# The one that is left stands still most of the time, so that it is not done before another has started.
+left=$(process stir 1)
+while ! grep -q '"works","worker":5' stir/metrics.jsonl && kill -STOP "$left" 2>/dev/null; do
+    sleep 0.1
+    kill -CONT "$left" || break
+    sleep 0.02
+done
 told stir '"works","worker":5'
 kill_rank stir 1
 wait $run || fail "three kills and two joins: $(tail -3 stir.err)"
