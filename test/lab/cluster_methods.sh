@@ -2,7 +2,7 @@
 # Methods of a cluster beside Pollux: cluster_methods.sh PATH_OF_RUBATO.
 #
 #   1. tiresias: a job that has used up the upper queue makes room for one that has not, and comes back after it; a scheduler
-#      that was killed has the same queues; explain and audit tell the method; capture gives the plan with the same id.
+#      that was killed, or ended, has the same queues; explain and audit tell the method; capture gives the plan with the same id.
 #   2. the file names another method: the next scheduler plans by it, with the jobs that are there.
 set -euo pipefail
 rubato=$(realpath "$1")
@@ -29,7 +29,7 @@ field() { # JOB KEY: of ps
 }
 becomes() { # JOB KEY VALUE
     local now='' k
-    for ((k = 0; k < 300; k++)); do
+    for ((k = 0; k < 1200; k++)); do
         now=$(field "$1" "$2" || true)
         [[ $now != "$3" ]] || return 0
         sleep 0.1
@@ -79,11 +79,16 @@ becomes 1 workers 2
 explains 1 "lower queue, at place 1"
 explains 2 "lower queue, at place 2"
 [[ $(field 1 generation)$(field 2 generation) == 21 ]] || fail "a job was started again: $(cluster ps)"
-cluster audit | grep -q 'scheduler *method *plans .*tiresias' || fail "audit does not tell the method: $(cluster audit)"
+grep -q 'scheduler *method *plans .*tiresias' <<<"$(cluster audit)" || fail "audit does not tell the method: $(cluster audit)"
 "$rubato" capture cl -o world.json
 id=$(grep -o '"id":"[0-9a-f]*"' world.json | head -1)
 "$rubato" plan world.json alloc --json >plan.json
 grep -qF "$id" plan.json || fail "another plan than that of the scheduler ($id): $(cat plan.json)"
+cluster down
+cluster up cluster.yaml >/dev/null
+becomes 1 workers 2
+explains 1 "lower queue, at place 1"
+explains 2 "lower queue, at place 2"
 echo "ok: queues of tiresias"
 
 # -- 2
@@ -94,7 +99,7 @@ becomes 1 workers 1
 becomes 2 workers 1
 explains 1 "method optimus"
 explains 2 "steps left"
-cluster audit | grep -q 'scheduler *method *plans .*optimus' || fail "audit does not tell the second method: $(cluster audit)"
+grep -q 'scheduler *method *plans .*optimus' <<<"$(cluster audit)" || fail "audit does not tell the second method: $(cluster audit)"
 for j in 1 2; do
     cluster cancel $j >/dev/null
     becomes $j state cancelled
