@@ -9,11 +9,19 @@
 enum { BYTES = 256 << 10, WARM = 3 }; /* steps after a change that do not count */
 
 static const double steps_min = 5; /* of a number of replicas, before it counts */
+static const double count_max = 1e15;
 
 static double number(const json_t *o, const char *key, double otherwise)
 {
     const json_t *v = json_object_get(o, key);
     return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+/* The file is its user's, who may have written anything there. */
+static double count(const json_t *o, const char *key)
+{
+    double n = floor(number(o, key, 0));
+    return n >= 0 && n <= count_max ? n : 0;
 }
 
 /* Without room the configuration with the fewest steps is forgotten. */
@@ -64,8 +72,8 @@ static void on_step(ru_cluster_figures *f, const json_t *o, uint32_t nodes)
 {
     double workers = number(o, "workers", 1);
     uint32_t n = workers >= 1 && workers <= 1024 ? (uint32_t)workers : 1;
-    f->step = (int64_t)number(o, "step", 0);
-    f->epoch = number(o, "epoch", 0);
+    f->step = (int64_t)count(o, "step");
+    f->epoch = count(o, "epoch");
     f->loss = number(o, "loss", (double)f->loss);
     f->samples_per_s = number(o, "samples_per_s", 0);
     double step_s = number(o, "step_s", 0);
@@ -89,8 +97,8 @@ static void on_line(ru_cluster_figures *f, const char *line, int64_t n, uint32_t
         on_step(f, o, nodes);
     } else if (schema != NULL && strcmp(schema, "rubato.train.start/1") == 0) {
         double batch = number(o, "batch", 0);
-        f->total = number(o, "steps", 0);
-        f->epochs = number(o, "epochs", 0);
+        f->total = count(o, "steps");
+        f->epochs = count(o, "epochs");
         double most = number(o, "batch_max", 0), local = number(o, "local_max", 0);
         f->batch = batch >= 1 && batch < 1e9 ? (uint32_t)batch : 0;
         f->batch_max = most >= batch && most < 1e9 ? (uint32_t)most : 0;

@@ -116,6 +116,30 @@ static void batches_that_adapt_are_seen(void **state)
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
+/* Also what is none. */
+static void whatever_a_user_writes_is_a_count(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
+    ru_cluster_figures f = {0};
+    ru_err err;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "{\"schema\":\"rubato.train.start/1\",\"batch\":32,\"batch_max\":64,"
+                 "\"steps\":1e15,\"epochs\":1e15}\n"
+                 "{\"schema\":\"rubato.train.step/1\",\"step\":7,\"epoch\":1}\n");
+    fflush(out);
+    ru_figures_look(&f, dir, 1);
+    assert_true(f.step == 7 && ru_figures_remaining(&f) == 1e15);
+    fprintf(out, "{\"schema\":\"rubato.train.step/1\",\"step\":1e300,\"epoch\":-1e300}\n");
+    fclose(out);
+    ru_figures_look(&f, dir, 1);
+    assert_true(f.step == 0 && f.epoch == 0 && ru_figures_remaining(&f) == 0);
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
 /* More batches than there is room for: what has the most steps stays, the newest one is seen. */
 static void the_newest_batches_are_seen(void **state)
 {
@@ -149,5 +173,6 @@ static void the_newest_batches_are_seen(void **state)
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
-RU_TESTS(cluster_figures, cmocka_unit_test(the_newest_batches_are_seen),
+RU_TESTS(cluster_figures, cmocka_unit_test(whatever_a_user_writes_is_a_count),
+         cmocka_unit_test(the_newest_batches_are_seen),
          cmocka_unit_test(batches_that_adapt_are_seen), cmocka_unit_test(steps_become_a_model))
