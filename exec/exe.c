@@ -191,11 +191,10 @@ static ru_status map_states(ru_exe *e, ru_err *err)
         }
         exe_state *s = &e->states[e->n_states++];
         *s = (exe_state){.id = {i}, .inner = rui_inner_state(e, (ru_value_id){i})};
-        rui_dev_value at = {.shared = false};
-        if (s->inner.v == 0 || !e->ops->value(e->dev, s->inner, &at)) {
+        if (s->inner.v == 0 || !e->ops->value(e->dev, s->inner, &s->at)) {
             RU_TRY(keep_state(e, s, err));
         }
-        if (g->values[i].data != NULL && !at.shared && s->shared.v == 0) {
+        if (g->values[i].data != NULL && !s->at.shared && s->shared.v == 0) {
             RU_TRY(ru_exe_state_write(e, s->id, g->values[i].data, err));
         }
     }
@@ -672,16 +671,13 @@ ru_status ru_exe_params_copy(ru_exe *to, const ru_exe *from, ru_err *err)
     const ru_graph *g = to->outer;
     bool alike = to->ops == from->ops && g == from->outer && to->n_states == from->n_states;
     for (uint32_t k = 0; k < to->n_states && alike; k++) {
-        ru_value_id a = to->states[k].inner, b = from->states[k].inner;
-        rui_dev_value x, y;
-        if (g->values[to->states[k].id.v].role != RU_ROLE_PARAM || a.v == 0 || b.v == 0 ||
-            !to->ops->value(to->dev, a, &x) || !from->ops->value(from->dev, b, &y) ||
-            x.data == y.data) {
+        const rui_dev_value *x = &to->states[k].at, *y = &from->states[k].at;
+        if (g->values[to->states[k].id.v].role != RU_ROLE_PARAM || x->data == y->data) {
             continue;
         }
-        alike = x.size_bytes == y.size_bytes && x.order == y.order;
+        alike = x->data != NULL && y->data != NULL && x->order == y->order;
         if (alike) {
-            memcpy(x.data, y.data, (size_t)x.size_bytes);
+            memcpy(x->data, y->data, (size_t)x->size_bytes);
         }
     }
     return alike ? RU_OK

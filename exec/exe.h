@@ -85,9 +85,9 @@ typedef enum ru_phase {
 } ru_phase;
 
 /* An input that one run reads where the caller has it, row-major, of the input's type. Data that do
- * not stand at a multiple of RU_RUN_ALIGN bytes, and those of an input that an output shows as it
- * is or of an executable with two_phase or keep_temps, are copied first: ru_exe_stats.copied_bytes.
- */
+ * not stand at a multiple of RU_RUN_ALIGN bytes or are inside the executable (an output of the run
+ * before), and those of an input that an output shows as it is or of an executable with two_phase
+ * or keep_temps, are copied first: ru_exe_stats.copied_bytes. */
 enum { RU_RUN_ALIGN = 16 };
 typedef struct ru_run_input {
     ru_value_id input;
@@ -130,7 +130,7 @@ void ru_exe_close(ru_exe *e); /* NULL is fine */
 void *ru_exe_input(ru_exe *e, ru_value_id input);
 
 /* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices); RU_E_ARG for
- * ru_run_args.inputs that are none.
+ * ru_run_args.inputs that are none or stand there twice.
  *
  * oneDNN's maxima and fused activations turn NaN into a number. The processor records that such an
  * operation met one (ru_pool_invalid). A graph without updates then runs again on kernels that keep

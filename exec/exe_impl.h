@@ -10,6 +10,7 @@ typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
     void *orphan;          /* row-major contents of a state no step reads */
     ru_value_id shared;    /* no step reads it, but e->base has it under this id; absent: not so */
+    rui_dev_value at;      /* of `inner` */
 } exe_state;
 
 typedef struct exe_port {

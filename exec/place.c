@@ -17,12 +17,18 @@ ru_status rui_inputs_take(ru_exe *e, const ru_run_args *args, ru_err *err)
 {
     for (uint32_t k = 0; k < args->n_inputs; k++) {
         const ru_run_input *in = &args->inputs[k];
-        uint32_t i = index_of(e, in->input);
-        if (i == e->outer->n_inputs ||
+        bool is = index_of(e, in->input) < e->outer->n_inputs, again = false;
+        for (uint32_t i = 0; i < k; i++) {
+            again = again || args->inputs[i].input.v == in->input.v;
+        }
+        if (!is || again ||
             (in->data == NULL && ru_type_bytes(&e->outer->values[in->input.v].type) > 0)) {
             return RU_FAIL(err, RU_E_ARG,
-                           "value %u %s: expected an input of the graph and its data", in->input.v,
-                           in->data == NULL ? "has no data" : "is no input");
+                           "value %u %s: expected inputs of the graph, each once and with its data",
+                           in->input.v,
+                           !is     ? "is no input"
+                           : again ? "is given twice"
+                                   : "has no data");
         }
     }
     for (uint32_t k = 0; k < args->n_inputs; k++) {
@@ -32,8 +38,9 @@ ru_status rui_inputs_take(ru_exe *e, const ru_run_args *args, ru_err *err)
         bool fits = (uintptr_t)in->data % RU_RUN_ALIGN == 0 && e->awaits.n == 0 && bytes > 0 &&
                     e->ops->place != NULL;
         void *own = ru_exe_input(e, in->input);
-        if (own != NULL && bytes > 0 && !(fits && e->ops->place(e->dev, inner, in->data))) {
-            memcpy(own, in->data, (size_t)bytes);
+        if (own != NULL && own != in->data && bytes > 0 &&
+            !(fits && e->ops->place(e->dev, inner, in->data))) {
+            memmove(own, in->data, (size_t)bytes);
             e->copied_bytes += bytes;
         }
     }

@@ -134,16 +134,65 @@ static void what_cannot_be_read_in_place_is_copied_and_counted(void **state)
     memcpy(ru_exe_input(e, n.x), x, sizeof x);
     assert_ok(ru_exe_run(e, NULL, &err), err);
     assert_true(((const float *)ru_exe_output(e, n.y))[2] == 3);
-    const ru_run_input wrong[] = {{n.y, x}, {n.x, NULL}};
-    for (int k = 0; k < 2; k++) {
-        assert_int_equal(ru_exe_run(e, &(ru_run_args){.inputs = &wrong[k], .n_inputs = 1}, &err),
-                         RU_E_ARG);
+    const ru_run_input wrong[] = {{n.y, x}, {n.x, NULL}, {n.x, x}, {n.x, x}};
+    static const char *const why[] = {"is no input", "has no data", "is given twice"};
+    for (uint32_t k = 0; k < 3; k++) {
+        const ru_run_args args = {.inputs = &wrong[k], .n_inputs = k == 2 ? 2 : 1};
+        assert_int_equal(ru_exe_run(e, &args, &err), RU_E_ARG);
+        assert_non_null(strstr(err.text, why[k]));
     }
     free(at);
     ru_exe_close(e);
     ru_exe_close(s);
     ru_arena_fini(&n.arena);
     ru_arena_fini(&shows.arena);
+}
+
+/* A run writes there before it has read all of it. */
+static void an_output_goes_in_again(void **state)
+{
+    (void)state;
+    net n;
+    ru_err err = {0};
+    make_net(&n, 3, false);
+    ru_exe *e = open_exe(&n, NULL);
+    float *x = ru_exe_input(e, n.x);
+    for (int i = 0; i < 3 * COLS; i++) {
+        x[i] = (float)(i / COLS + 1);
+    }
+    *(float *)ru_exe_input(e, n.bias) = 4;
+    assert_ok(ru_exe_run(e, NULL, &err), err);
+    const float *y = ru_exe_output(e, n.y);
+    const ru_run_input at[] = {{n.x, x}, {n.bias, y}};
+    assert_ok(ru_exe_run(e, &(ru_run_args){.inputs = at, .n_inputs = 2}, &err), err);
+    assert_true(y[0] == 6 && y[1] == 7 && y[2] == 8);
+    assert_int_equal(copied(e), sizeof *y);
+    ru_exe_close(e);
+    ru_arena_fini(&n.arena);
+}
+
+/* What steps of a later phase read, or a reader after the run, does not stay with the caller. */
+static void what_is_read_after_the_run_is_copied(void **state)
+{
+    (void)state;
+    net n;
+    ru_err err = {0};
+    static float x[3 * COLS], there[3 * COLS];
+    make_net(&n, 3, false);
+    for (int k = 0; k < 2; k++) {
+        const ru_exe_options opt = {.threads = 1, .two_phase = k == 0, .keep_temps = k == 1};
+        ru_exe *e = NULL;
+        assert_ok(ru_exe_open(&n.g, &opt, &e, &err), err);
+        *(float *)ru_exe_input(e, n.bias) = 0;
+        x[5] = 7;
+        run(e, &n, x);
+        x[5] = 0;
+        assert_int_equal(copied(e), sizeof x);
+        memcpy(there, ru_exe_input(e, n.x), sizeof there);
+        assert_true(there[5] == 7);
+        ru_exe_close(e);
+    }
+    ru_arena_fini(&n.arena);
 }
 
 typedef struct runner {
@@ -199,4 +248,6 @@ static void twins_read_their_own_places(void **state)
 
 RU_TESTS(exec_place, cmocka_unit_test(a_large_input_is_not_copied),
          cmocka_unit_test(what_cannot_be_read_in_place_is_copied_and_counted),
+         cmocka_unit_test(an_output_goes_in_again),
+         cmocka_unit_test(what_is_read_after_the_run_is_copied),
          cmocka_unit_test(twins_read_their_own_places))

@@ -372,10 +372,13 @@ static bool value(const rui_dev *d, ru_value_id v, rui_dev_value *out)
     return true;
 }
 
-/* Is `v` an input that steps only read, and none but them? */
-static bool may_move(const rui_low *lo, uint32_t root)
+/* Is this an input that steps only read, and none but them, and are the data not in memory that a
+ * run writes? */
+static bool may_move(const rui_low *lo, uint32_t root, const void *data)
 {
-    bool may = lo->bufs[root].kind == RUI_BUF_INPUT && !lo->opt.two_phase && !lo->opt.keep_temps;
+    uintptr_t at = (uintptr_t)data - (uintptr_t)lo->memory;
+    bool may = lo->bufs[root].kind == RUI_BUF_INPUT && !lo->opt.two_phase && !lo->opt.keep_temps &&
+               at >= (uintptr_t)lo->memory_bytes;
     for (uint32_t k = 0; k < lo->g->n_outputs; k++) {
         may = may && rui_root(lo, lo->outputs[k]) != root; /* it would show what is gone */
     }
@@ -388,7 +391,7 @@ static bool place(rui_dev *d, ru_value_id v, const void *data)
     rui_low *lo = &c->lo;
     const rui_home *h = rui_home_find(lo, v, NULL);
     uint32_t root = h != NULL ? rui_root(lo, h->buf) : 0;
-    if (root == 0 || !may_move(lo, root)) {
+    if (root == 0 || !may_move(lo, root, data)) {
         return false;
     }
     union {

@@ -120,7 +120,7 @@ static const rui_layout *layout_shared(const rui_low *lo, const rui_layout *l)
     for (uint32_t i = 0; lo->share != NULL && i < lo->share->n_layouts; i++) {
         const rui_layout *o = lo->share->layouts[i];
         if (ru_type_equal(&o->type, &l->type) && o->plain == l->plain &&
-            o->md.ndims == l->md.ndims && memcmp(&o->md, &l->md, sizeof o->md) == 0) {
+            memcmp(&o->md, &l->md, sizeof o->md) == 0) {
             return o;
         }
     }
