@@ -94,6 +94,15 @@ static ru_status load(const char *path, shown *s, ru_err *err)
     return ru_trace_pipe_read(s->traces, n, &clocks, s->arena, &s->p, err);
 }
 
+static ru_pipe_schedule schedule_of(const ru_trace_pipe *p)
+{
+    uint32_t k = RU_ARRAY_LEN(ru_pipe_schedule_names) - 1;
+    while (k > 0 && strcmp(p->schedule, ru_pipe_schedule_names[k]) != 0) {
+        k--;
+    }
+    return (ru_pipe_schedule)k;
+}
+
 /* Of all stages, and of both directions behind each of them: else no step can be played. */
 static bool is_whole(const ru_trace_pipe *p)
 {
@@ -108,7 +117,7 @@ static bool is_whole(const ru_trace_pipe *p)
             return false;
         }
     }
-    return p->n > 1;
+    return p->n > 1 && (p->micro == 1 || !ru_pipe_flows_on(schedule_of(p)));
 }
 
 static uint32_t worker_number(const shown *s, uint32_t stage)
@@ -127,15 +136,6 @@ static int64_t xfer_ns(const question *q, const ru_stage_flow *f)
 {
     return q->network > 0 ? (int64_t)(1e9 * (double)f->bytes / q->network)
                           : slower(f->xfer_ns, q->network_factor);
-}
-
-static ru_pipe_schedule schedule_of(const ru_trace_pipe *p)
-{
-    uint32_t k = RU_ARRAY_LEN(ru_pipe_schedule_names) - 1;
-    while (k > 0 && strcmp(p->schedule, ru_pipe_schedule_names[k]) != 0) {
-        k--;
-    }
-    return (ru_pipe_schedule)k;
 }
 
 static ru_status play(const shown *s, const question *q, ru_pipe_play *out, ru_err *err)
