@@ -171,6 +171,10 @@ refused 'norms of its stages' 2 'cut: [fc2], schedule: stash' --set train.parall
 # Epochs of 250 samples end within a batch: the stages drain behind it.
 pipe mlp epochs 3 'cut: [fc2, fc3], schedule: stash' --set train.eval_every=0 --set train.steps=0 --set train.epochs=2
 timeout 100 "$rule" epochs 11 21 >rule.log 2>&1 || fail "epochs has not the bits of the rule: $(cat rule.log)"
+# Drains that the leader asks for and those of the job meet: each has a checkpoint.
+pipe mlp meet 4 'cut: [fc2, fc3, fc4], schedule: stash' --set train.steps=400 --set train.eval_every=9 --set checkpoint.every=1ms --set checkpoint.keep=1000
+# shellcheck disable=SC2046
+ruled meet $(ls -d meet/checkpoints/0*[0-9] | sed 's/.*\/0*//')
 # Measured kernels and threads: another run, but it ends.
 pipe conv tuned 3 'cut: [layer2, layer4], schedule: stash' --set train.autotune=true --set train.threads=2
 
