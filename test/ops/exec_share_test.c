@@ -170,7 +170,9 @@ static void batch_sizes_share_packed_weights(void **state)
         assert_true(fabsf(shared - loss) <= 1e-5f * fabsf(loss));
         ru_exe_rest(large.exe); /* what it held is gone, and comes again in the same bits */
         assert_true(*(const float *)ru_exe_output(large.exe, large.step.loss) == 0);
+        ru_exe_rest(small.exe); /* but for what both have packed */
         assert_true(loss_of(&large, large.exe) == shared);
+        assert_true(loss_of(&small, small.exe) == first);
     }
     ru_exe_close(alone);
     close_rig(&large);
