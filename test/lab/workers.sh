@@ -108,9 +108,11 @@ all() {
     whole "$1" "$(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl")"
 }
 
-# process RUN RANK
+# process RUN RANK: of this test, not of one beside it
 process() {
-    pgrep -f "worker --job $1/job.yaml .*--rank $2( |\$)"
+    for p in $(pgrep -f "worker --job $1/job.yaml .*--rank $2( |\$)"); do
+        ! [ "/proc/$p/cwd" -ef "$work" ] || echo "$p"
+    done
 }
 # kill_rank RUN RANK
 kill_rank() {
