@@ -52,7 +52,7 @@ struct ru_tiers {
     uint32_t n_tiers;
     const char *room; /* lock of the space */
     uint64_t id, map; /* of this process; of the map, which stands in its parts' names */
-    ru_grow *log;
+    ru_grow *log;     /* NULL: the space was opened for reading */
     int64_t log_bytes;
     uint64_t files, parts; /* numbers given away */
     /* The map as read so far. */
