@@ -9,6 +9,7 @@ enum {
     AXES = 3,
     AXIS_TAPS = 32,
     TAPS_MAX = 1 << 14, /* of a group */
+    LOOK_MAX = 1 << 24, /* taps looked at while all are listed, phase by phase */
     WORK_MAX = 4 << 20, /* floats */
     FLAT_MAX = 1 << 17, /* of an image of two axes: stays near */
     FLAT_ROW = 8,       /* shorter rows fill too little of a vector */
@@ -125,7 +126,9 @@ static bool plan(window_state *s, const rui_window *w, bool turned, int64_t room
     int64_t kernel = t[0].n * t[1].n * t[2].n;
     s->w_group = s->g.ci * s->each * kernel;
     s->g.w_step = turned ? kernel : s->g.ci * kernel;
-    return room > 0 && s->w_group < INT32_MAX && s->g.ci * kernel <= TAPS_MAX;
+    int64_t phases = s->g.every[0] * s->g.every[1] * s->g.every[2];
+    return room > 0 && s->w_group < INT32_MAX && s->g.ci * kernel <= TAPS_MAX &&
+           phases * s->g.ci * kernel <= LOOK_MAX;
 }
 
 static ru_status lower(rui_low *lo, const ru_node *n, const rui_window *w, bool turned,
@@ -193,8 +196,7 @@ ru_status rui_lower_kern_window(rui_low *lo, const ru_node *n, ru_err *err)
     (void)err;
     rui_window w;
     int64_t room = 0;
-    if (!rui_inference(lo) || ru_type_count(rui_type(lo, n->out[0])) <= 0 ||
-        !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w, &room)) {
+    if (!rui_inference(lo) || !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w, &room)) {
         return RU_E_UNSUPPORTED;
     }
     return lower(lo, n, &w, false, room);
@@ -216,9 +218,8 @@ ru_status rui_lower_kern_window_turned(rui_low *lo, const ru_node *n, ru_err *er
 {
     (void)err;
     rui_window w;
-    if (!rui_inference(lo) || ru_type_count(rui_type(lo, n->in[0])) <= 0 ||
-        ru_type_count(rui_type(lo, n->out[0])) <= 0 || !rui_standing(lo, n->in[0])->plain ||
-        !rui_conv_plain(lo, n, true, &w) || !turned_pays(&w)) {
+    if (!rui_inference(lo) || !rui_conv_plain(lo, n, true, &w) ||
+        !rui_standing(lo, n->in[0])->plain || !turned_pays(&w)) {
         return RU_E_UNSUPPORTED;
     }
     return lower(lo, n, &w, true, WORK_MAX);
