@@ -194,8 +194,10 @@ void sample_convtranspose(ops_case *c)
             out = groups * ops_pick(c, 1, 3);
     window w = draw_window(c, rank);
     for (uint32_t d = 0; d < rank; d++) {
-        w.size[d] = ops_pick(c, 2, 5);
-        w.pads[d] = w.pads[rank + d] = w.kernel[d] > 1 ? ops_pick(c, 0, 1) : 0;
+        w.size[d] = ops_pick(c, 2, d + 1 == rank && ops_coin(c) ? 40 : 5);
+        w.stride[d] = ops_pick(c, 1, 3);
+        w.pads[d] = w.kernel[d] > 1 ? ops_pick(c, 0, 1) : 0;
+        w.pads[rank + d] = w.kernel[d] > 1 ? ops_pick(c, 0, 1) : 0;
     }
     ops_in_grid(c, image(ops_pick(c, 1, 2), in, w.size, rank), -2.0, 2.0);
     ops_in_grid(c, image(in, out / groups, w.kernel, rank), -2.0, 2.0);
