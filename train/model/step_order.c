@@ -17,7 +17,7 @@
 
 #include "train/model/step_impl.h"
 
-enum { MANY = UINT32_MAX }; /* leads to several gradients, or elsewhere */
+static const uint32_t MANY = UINT32_MAX; /* leads to several gradients, or elsewhere */
 
 typedef struct seat {
     uint32_t behind, size, one, i; /* in this order; i: of the node as built */
