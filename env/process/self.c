@@ -21,11 +21,17 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/stop.h"
 
 static volatile sig_atomic_t stop_signal;
 static volatile sig_atomic_t stop_fd = -1, patient;
+static _Atomic int64_t stop_ns; /* when the first one came */
+
+/* timeout(1) signals its child and then its group; a launcher passes on what its worker has got
+ * from the terminal as well. What comes this soon is the same request. */
+enum { STOP_SAME_NS = 50000000 };
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 static struct sigaction before[RU_ARRAY_LEN(stop_signals)]; /* of those that are watched */
@@ -34,11 +40,12 @@ static bool watched[RU_ARRAY_LEN(stop_signals)];
 static void on_stop(int number)
 {
     if (stop_signal != 0) {
-        if (patient) {
+        if (patient || ru_clock_now().ns - stop_ns < STOP_SAME_NS) {
             return;
         }
         _exit(128 + number);
     }
+    stop_ns = ru_clock_now().ns;
     stop_signal = number;
     if (stop_fd >= 0) {
         int kept = errno;

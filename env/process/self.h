@@ -10,9 +10,10 @@
 RU_API_BEGIN
 
 /* From now on the first SIGINT, SIGTERM or SIGHUP is only counted (the owner drains and ends by
- * itself); the second ends the process at once with 128 + its number. One that was ignored when the
- * process started stays ignored (nohup; a shell's background job has no SIGINT). A pipe that nobody
- * reads is an error of its write. Who watches already keeps what came. */
+ * itself); the second ends the process at once with 128 + its number, unless it comes within 50 ms
+ * (timeout(1) signals its child and then its group). One that was ignored when the process started
+ * stays ignored (nohup; a shell's background job has no SIGINT). A pipe that nobody reads is an
+ * error of its write. Who watches already keeps what came. */
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);

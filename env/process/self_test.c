@@ -29,6 +29,37 @@ static void first_stop_signal_is_counted(void **state)
     (void)signal(SIGTERM, was);
 }
 
+/* In a process of its own that is told to stop `times` times at once, or until it ends: its status.
+ */
+static int end_told(uint32_t times)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)signal(SIGTERM, SIG_DFL);
+        ru_self_stop_watch();
+        for (uint32_t k = 0; k < times; k++) {
+            (void)raise(SIGTERM);
+        }
+        _exit(ru_self_stop_asked() == SIGTERM ? 7 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* timeout(1) signals twice for one request; who asks again later means it. */
+static void second_stop_signal_ends(void **state)
+{
+    (void)state;
+    int code = 0;
+    for (uint32_t k = 0; k < 20 && code != 7; k++) { /* a busy machine may part the two */
+        code = end_told(2);
+    }
+    assert_int_equal(code, 7);
+    assert_int_equal(end_told(UINT32_MAX), 128 + SIGTERM);
+}
+
 /* As nohup and a shell's background jobs start a program: what was ignored stays ignored. */
 static void ignored_signals_stay_ignored(void **state)
 {
@@ -231,7 +262,7 @@ static void finds_quota_of_groups(void **state)
 }
 
 RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted),
-         cmocka_unit_test(ignored_signals_stay_ignored),
+         cmocka_unit_test(second_stop_signal_ends), cmocka_unit_test(ignored_signals_stay_ignored),
          cmocka_unit_test(output_ends_with_its_reader), cmocka_unit_test(knows_itself),
          cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
          cmocka_unit_test(finds_quota_of_groups))

@@ -111,7 +111,7 @@ losses still >still.txt
 hurt() {
     out=$1-$2
     rank=$(($2 % 2 == 0 ? 1 : 2))
-    timeout 300 "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/$out" >$out.jsonl 2>$out.err &
+    timeout --foreground 300 "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/$out" >$out.jsonl 2>$out.err &
     run=$!
     at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 150))
     until grep -q "\"rubato.train.step/1\",.*\"step\":$at," $out/metrics.jsonl 2>/dev/null; do

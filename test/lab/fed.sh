@@ -48,7 +48,7 @@ serve() { # OUT [OPTION...]: in the background; its address in OUT.log
     local out=$1
     shift
     touch "$out.log"
-    timeout -s KILL 600 "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
+    timeout --foreground -s KILL 600 "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
     server=$!
 }
 kill_server() { # timeout, and what it started

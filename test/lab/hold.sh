@@ -144,7 +144,7 @@ RUBATO_SSH=$work/ssh timeout 300 "$rubato" train mlp.yaml --out vanishes --hosts
 late=$(($(date +%s) - $(stat -c %Y vanishes/metrics.jsonl)))
 [[ $late -lt 60 ]] || fail "a command whose host vanishes ends $late s after its job"
 grep -q "far does not answer" vanishes.err || fail "nobody says what still runs: $(cat vanishes.err)"
-RUBATO_SSH=$work/ssh timeout 300 "$rubato" train mlp.yaml --out stops --hosts localhost:1,far:1 --set train.epochs=100000 >/dev/null 2>stops.err &
+RUBATO_SSH=$work/ssh timeout --foreground 300 "$rubato" train mlp.yaml --out stops --hosts localhost:1,far:1 --set train.epochs=100000 >/dev/null 2>stops.err &
 pid=$!
 reaches stops 20
 kill -TERM "$(pgrep -P $pid -f 'train mlp')"
@@ -221,7 +221,7 @@ echo "ok: suspended workers join again, other builds do not"
 for job in mlp mf; do
     for rank in 1 0; do
         HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((12000 + $$ % 10000)) \
-            timeout 300 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=3000 >/dev/null 2>$job-rank$rank.err &
+            timeout --foreground 300 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=3000 >/dev/null 2>$job-rank$rank.err &
         ranks[rank]=$!
     done
     for rank in 0 1; do wait "${ranks[rank]}" || fail "$job, rank $rank without a token: $(tail -2 $job-rank$rank.err)"; done
@@ -235,7 +235,7 @@ env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 timeout 300 "$rubato" train mlp.ya
 [[ $got -eq 2 ]] && grep -q "unset these variables" left.err || fail "leftover variables: $got, $(cat left.err)"
 # A worker that waits for others ends when it is asked to.
 mkdir waits
-RUBATO_TOKEN=0123456789abcdef timeout -k 1 300 "$rubato" worker --messages run --job mf.yaml --out waits --founders 2 >/dev/null 2>&1 &
+RUBATO_TOKEN=0123456789abcdef timeout --foreground -k 1 300 "$rubato" worker --messages run --job mf.yaml --out waits --founders 2 >/dev/null 2>&1 &
 pid=$!
 for _ in $(seq 1 3000); do [[ -e waits/trace ]] && break || sleep 0.1; done
 waiting=$(pgrep -P $pid)

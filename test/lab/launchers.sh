@@ -106,7 +106,7 @@ far_worker() { # the worker that runs over there
     done
 }
 begin() { # RUN STEPS: a job on this host and the far one; pid: the command
-    timeout 300 "$rubato" train job.yaml --hosts localhost:1,far:1 --set train.steps="$2" --set checkpoint.every=0s --out "$1" >"$1.out" 2>"$1.err" &
+    timeout --foreground 300 "$rubato" train job.yaml --hosts localhost:1,far:1 --set train.steps="$2" --set checkpoint.every=0s --out "$1" >"$1.out" 2>"$1.err" &
     pid=$!
     reaches "$1" 5 $pid || return
     far="$far $(far_worker | paste -sd' ')"

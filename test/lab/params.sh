@@ -41,7 +41,7 @@ same two
 [[ $("$rubato" trace two --json --rows 0 | grep -c '"category":"train","name":"step"') -eq 2 ]] || fail "the trace has no steps of two ranks"
 echo "ok: two workers equal one process"
 
-timeout 300 "$rubato" train job.yaml -w 3 -o "$work/killed" >killed.log 2>&1 &
+timeout --foreground 300 "$rubato" train job.yaml -w 3 -o "$work/killed" >killed.log 2>&1 &
 job=$!
 for rank in 1 2; do
     [[ $rank -eq 1 ]] || leads killed $rank
@@ -52,11 +52,11 @@ wait "$job" || true # its exit code tells of the killed ones
 same killed
 echo "ok: two leaders killed, the same tables"
 
-timeout 300 "$rubato" train job.yaml -w 1:4 -o grown >grown.log 2>&1 &
+timeout --foreground 300 "$rubato" train job.yaml -w 1:4 -o grown >grown.log 2>&1 &
 job=$!
 until_step grown $((steps / 8))
 address=$(grep -o '127.0.0.1:[0-9]*' grown.log | head -1)
-timeout 300 "$rubato" worker --join "$address" --token-file grown/token >joined.log 2>&1 &
+timeout --foreground 300 "$rubato" worker --join "$address" --token-file grown/token >joined.log 2>&1 &
 guest=$!
 for _ in $(seq 6000); do # it leaves when it has worked
     ! grep -q '"what":"join"' grown/metrics.jsonl || break

@@ -85,7 +85,7 @@ fi
 
 # The server is away for a moment: the same port, a new process.
 job "http://127.0.0.1:$port" 400 full >far.yaml
-timeout 300 "$rubato" train far.yaml -q --out away >/dev/null 2>err.txt &
+timeout --foreground 300 "$rubato" train far.yaml -q --out away >/dev/null 2>err.txt &
 run=$!
 pids+=($run)
 for _ in $(seq 1 3000); do

@@ -36,7 +36,7 @@ loss() { grep -oE '"(loss|rmse)":[0-9.e+-]+' "$1/metrics.jsonl" | tail -1 | cut 
 for app in mlr mf; do
     timeout 300 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
     last=$(step one-$app)
-    timeout 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
+    timeout --foreground 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
     job=$!
     until_step four-$app $((last / 4))
     at=$(step four-$app)
@@ -74,7 +74,7 @@ sum() {
 }
 for app in lda lasso; do
     timeout 300 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
-    timeout 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
+    timeout --foreground 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
     job=$!
     until_step four-$app 30
     # shellcheck disable=SC2046

@@ -75,7 +75,7 @@ sed -e 's/name: net/name: hurt/' -e 's/steps: 60/steps: 300/' -e 's/count: 480/c
 train hurt still -w 2 --sockets
 hurt() { # HOW RANK
     name=$1-$2
-    timeout 300 "$rubato" train hurt.yaml -w 5 --set train.servers=2 --json --out "$work/$name" >"$name.jsonl" 2>"$name.err" &
+    timeout --foreground 300 "$rubato" train hurt.yaml -w 5 --set train.servers=2 --json --out "$work/$name" >"$name.jsonl" 2>"$name.err" &
     run=$!
     until grep -q '"rubato.train.step/1",.*"step":60,' "$name/metrics.jsonl" 2>/dev/null; do
         kill -0 $run 2>/dev/null || break

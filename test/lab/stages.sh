@@ -29,7 +29,7 @@ stages: {method: stage2}
 YAML
 timeout 300 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
 
-timeout 300 "$rubato" train job.yaml -w 1:12 -o "$work/run" >run.log 2>&1 &
+timeout --foreground 300 "$rubato" train job.yaml -w 1:12 -o "$work/run" >run.log 2>&1 &
 job=$!
 pids+=($job)
 until_step run 2
@@ -38,7 +38,7 @@ guests=()
 join() {
     local k
     for k in 1 2 3 4 5; do
-        timeout 300 "$rubato" worker --join "$address" --token-file run/token --tier transient >"$1-$k.log" 2>&1 &
+        timeout --foreground 300 "$rubato" worker --join "$address" --token-file run/token --tier transient >"$1-$k.log" 2>&1 &
         guests+=($!)
         pids+=($!)
     done

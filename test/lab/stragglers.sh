@@ -57,7 +57,7 @@ slow_down() {
     done
 }
 for s in wait reassign; do
-    timeout 300 "$rubato" train job.yaml -w 3 -q -o "$work/$s" --set clocks.stragglers=$s --set recovery.method=rollback >"$s.log" 2>&1 &
+    timeout --foreground 300 "$rubato" train job.yaml -w 3 -q -o "$work/$s" --set clocks.stragglers=$s --set recovery.method=rollback >"$s.log" 2>&1 &
     job=$!
     slow_down "$(third $s)" &
     slower=$!
@@ -73,7 +73,7 @@ echo "ok: a slow worker, the same objective; waiting $(seconds wait) s, helping 
 
 steps=40 # many, so that none ends before the kill
 timeout 300 "$rubato" train job.yaml -w 3 -q -o long --set train.steps=$steps --set clocks.stragglers=wait >long.log 2>&1 || fail "long"
-timeout 300 "$rubato" train job.yaml -w 3 -q -o "$work/killed" --set train.steps=$steps --set clocks.stragglers=reassign >killed.log 2>&1 &
+timeout --foreground 300 "$rubato" train job.yaml -w 3 -q -o "$work/killed" --set train.steps=$steps --set clocks.stragglers=reassign >killed.log 2>&1 &
 job=$!
 kill -9 "$(third killed)"
 wait "$job" || true # its exit code tells of the killed one

@@ -305,7 +305,7 @@ sed -e 's/hidden: \[64\]/hidden: [6000]/' -e 's/lr: 0.02/lr: 0.005/' mlp.yaml >w
 timeout 300 "$rubato" train wide.yaml --set train.epochs=2 -w 2 --equal-shares --json --out wide-2 >wide-2.jsonl 2>err.txt ||
     fail "cuts in shared memory: $(tail -3 err.txt)"
 "$rubato" train wide.yaml --set train.epochs=2 --json --out wide-1 >wide-1.jsonl 2>err.txt || fail "wide: $(tail -1 err.txt)"
-timeout 300 "$rubato" train wide.yaml -w 4 --sockets --set train.epochs=2 --json --out wide-4 >wide-4.jsonl 2>err.txt &
+timeout --foreground 300 "$rubato" train wide.yaml -w 4 --sockets --set train.epochs=2 --json --out wide-4 >wide-4.jsonl 2>err.txt &
 run=$!
 for at in 40 80 120; do
     started wide-4 $at
@@ -324,7 +324,7 @@ echo "ok: three kills over sockets, with parameters updated early"
 "$rubato" data make digits --out many --count 100000 --test 1000 >/dev/null 2>&1
 sed -e 's/digits\//many\//g' -e 's/lr: 0.02/lr: 0.001/' lenet.yaml >epoch.yaml
 "$rubato" train epoch.yaml --json --out still >still.jsonl 2>err.txt || fail "one epoch: $(tail -1 err.txt)"
-timeout 300 "$rubato" train epoch.yaml -w 2:4 --json --out stir >stir.jsonl 2>stir.err &
+timeout --foreground 300 "$rubato" train epoch.yaml -w 2:4 --json --out stir >stir.jsonl 2>stir.err &
 run=$!
 started stir 50
 address=$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' stir.err | head -1)
@@ -402,7 +402,7 @@ grep -q '"what":"works","worker":3' hosts/metrics.jsonl || fail "--hosts: the th
 port=$((22000 + $$ % 10000)) # below those that the kernel gives to others
 for rank in 1 0; do # the one that joins may be in the folder before the first one
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-        timeout 300 "$rubato" train lenet.yaml --set train.epochs=4 --json --out rank >rank-$rank.jsonl 2>rank-$rank.err &
+        timeout --foreground 300 "$rubato" train lenet.yaml --set train.epochs=4 --json --out rank >rank-$rank.jsonl 2>rank-$rank.err &
     eval "rank$rank=\$!"
     n=0
     until [ -s rank/lock ] || [ $n -ge 6000 ]; do
