@@ -204,8 +204,27 @@ static double limit_of(const ru_trees *sized, const float *traits)
     return 0;
 }
 
-ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double most_bytes)
+/* Of a file whose size is told. */
+static ru_density_answer ask_sized(const ru_density_model *m, const float *traits,
+                                   double size_bytes, double most_bytes)
 {
+    float x[SIZED + 1];
+    memcpy(x, traits, SIZED * sizeof *x);
+    x[SIZED] = (float)(ru_math_log(size_bytes) / 0.6931471805599453);
+    double ratio = ru_num_exp((double)ru_trees_value(&m->ratio, x));
+    double saving = size_bytes * m->ssd_byte * (ratio - 1);
+    bool saves = saving > 0 && ru_trees_value(&m->sized, x) > 0.5f;
+    return saves && size_bytes <= most_bytes
+               ? (ru_density_answer){fmin(2 * size_bytes, most_bytes), saving}
+               : (ru_density_answer){0, 0};
+}
+
+ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double size_bytes,
+                                 double most_bytes)
+{
+    if (size_bytes > 0) {
+        return ask_sized(m, traits, size_bytes, most_bytes);
+    }
     double saves[RU_DENSITY_CLASSES], mid[RU_DENSITY_CLASSES],
         least = class_bytes(m->first_class + 1);
     double most = most_bytes < least ? 0 : fmin(most_bytes, limit_of(&m->sized, traits));

@@ -100,7 +100,9 @@ typedef struct ru_density_answer {
     double saving_usd;  /* expected with that limit; above 0 unless the limit is 0 */
 } ru_density_answer;
 
-/* The limit of the largest expected saving, at most `most_bytes`. Cost: below 100 us. */
-ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double most_bytes);
+/* The limit of the largest expected saving, at most `most_bytes`. `size_bytes` is what the file's
+ * program expects; then the limit leaves twice as much room. 0: not told. Cost: below 100 us. */
+ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double size_bytes,
+                                 double most_bytes);
 
 #endif

@@ -59,17 +59,16 @@ static ru_status check_in(const ru_storage_in *in, ru_err *err)
 
 /* The record of the group, else of jobs that read about as much; four times the size that they
  * say. */
-static rui_storage_wish by_history(const rui_storage_pass *p, uint32_t file)
+static ru_storage_wish by_history(const ru_storage_live *p, const ru_density_file *f)
 {
-    const ru_density_file *f = &p->in->files[file];
     const ru_density_group *g = &p->history.groups[f->group];
     float x[RU_DENSITY_TRAITS];
     if (g->n > 0) {
-        return (rui_storage_wish){g->saving > 0 ? 4 * g->last_size : 0, false};
+        return (ru_storage_wish){.limit_bytes = g->saving > 0 ? 4 * g->last_size : 0};
     }
     ru_density_traits(&p->history, f, x);
     bool most = x[20] > 0.5f; /* of the neighbours saved */
-    return (rui_storage_wish){most ? 4 * ru_num_exp((double)x[22]) : 0, false};
+    return (ru_storage_wish){.limit_bytes = most ? 4 * ru_num_exp((double)x[22]) : 0};
 }
 
 /* What a byte on SSD loses if its file needs no operations on disk. */
@@ -78,39 +77,67 @@ static double byte_loss(const ru_density_prices *p)
     return p->wear_byte - 2 * p->hdd_io_s / p->hdd_bytes_per_s;
 }
 
-static rui_storage_wish by_trees(const rui_storage_pass *p, uint32_t file)
+static ru_storage_wish by_trees(const ru_storage_live *p, const ru_density_file *f,
+                                double expected_bytes, double room_bytes)
 {
     float x[RU_DENSITY_TRAITS];
-    double loss = byte_loss(&p->in->prices), most = p->room_bytes;
+    double loss = byte_loss(&p->in->prices), most = room_bytes;
     if (loss > 0) {
         most = fmin(most, p->in->stake * fmax(0, p->saved_usd) / loss);
     }
-    ru_density_traits(&p->history, &p->in->files[file], x);
-    return (rui_storage_wish){ru_density_ask(&p->model, x, most).limit_bytes, false};
+    ru_density_traits(&p->history, f, x);
+    ru_density_answer a = ru_density_ask(p->model, x, expected_bytes, most);
+    return (ru_storage_wish){
+        .limit_bytes = a.limit_bytes, .saving_usd = a.saving_usd, .learned = true};
 }
 
-static rui_storage_wish wish_of(rui_storage_pass *p, uint32_t file)
+ru_storage_wish ru_storage_live_open(ru_storage_live *p, const ru_density_file *f,
+                                     double expected_bytes, double room_bytes)
 {
     switch (p->in->method) {
     case RU_STORAGE_TREES:
-        return by_trees(p, file);
+        if (p->model != NULL) {
+            return by_trees(p, f, expected_bytes, room_bytes);
+        }
+        break;
     case RU_STORAGE_HISTORY:
-        return by_history(p, file);
+        return by_history(p, f);
     case RU_STORAGE_CACHESACK:
-        return rui_storage_by_group(p, file);
+        return rui_storage_by_group(p, f);
     case RU_STORAGE_LIFETIME:
-        return rui_storage_by_life(p, file);
+        return rui_storage_by_life(p, f);
     case RU_STORAGE_CATEGORY:
     case RU_STORAGE_HASH:
     case RU_STORAGE_TRUE_CLASS:
-        return rui_storage_by_class(p, file);
+        return rui_storage_by_class(p, f);
     case RU_STORAGE_HINDSIGHT:
-        return (rui_storage_wish){p->limit_bytes[file], false};
+        return (ru_storage_wish){.limit_bytes = p->limit_bytes[f - p->in->files]};
     case RU_STORAGE_FIRST_FIT:
     case RU_STORAGE_GREEDY:
         break;
     }
-    return (rui_storage_wish){1e18, false};
+    return (ru_storage_wish){.limit_bytes = 1e18};
+}
+
+void ru_storage_live_grown(ru_storage_live *p, const ru_density_file *f, bool wanted,
+                           double ssd_bytes)
+{
+    rui_storage_spilled(p, f, wanted ? 1 - ssd_bytes / f->size_bytes : 1);
+}
+
+void ru_storage_live_ended(ru_storage_live *p, const ru_density_file *f, double ssd_bytes)
+{
+    double usd = ru_density_saving(&p->in->prices, f) * (ssd_bytes / f->size_bytes);
+    p->saved_usd += usd;
+    p->placed_usd += usd;
+    ru_density_learn(&p->history, f);
+    rui_storage_group_ended(p, f);
+}
+
+void ru_storage_live_train(ru_storage_live *p, const ru_storage_forests *to)
+{
+    p->model = to != NULL ? &to->model : NULL;
+    p->saved_usd = (to != NULL ? to->credit_usd : 0) + p->placed_usd;
 }
 
 static void add(const ru_storage_in *in, ru_storage_plan *plan, uint32_t file, double limit,
@@ -129,7 +156,7 @@ static int64_t key_of(double s)
     return (int64_t)floor(s * 1e6);
 }
 
-static ru_status run(rui_storage_pass *p, ru_storage_plan *plan, ru_err *err)
+static ru_status run(ru_storage_live *p, ru_storage_plan *plan, ru_err *err)
 {
     const ru_storage_in *in = p->in;
     double *held = RU_NEW(p->scratch, double, in->n), used = 0;
@@ -146,19 +173,15 @@ static ru_status run(rui_storage_pass *p, ru_storage_plan *plan, ru_err *err)
         while ((next = ru_heap_peek(&open)) != NULL && next->key <= key_of(f->open_s)) {
             RU_CHECK(ru_heap_pop(&open, &gone));
             used -= held[gone.value];
-            p->saved_usd += ru_density_saving(&in->prices, &in->files[gone.value]) *
-                            (held[gone.value] / in->files[gone.value].size_bytes);
-            ru_density_learn(&p->history, &in->files[gone.value]);
-            rui_storage_group_ended(p, (uint32_t)gone.value);
+            ru_storage_live_ended(p, &in->files[gone.value], held[gone.value]);
         }
         used = open.n == 0 ? 0 : used; /* no rounding is carried over an empty disk */
         if (f->open_s >= in->from_s) {
             double room = fmax(0, in->quota_bytes - used);
-            p->room_bytes = room;
-            rui_storage_wish w = wish_of(p, i);
+            ru_storage_wish w = ru_storage_live_open(p, f, 0, room);
             double want = fmin(f->size_bytes, w.limit_bytes);
             held[i] = want <= room ? want : w.partial ? room : 0;
-            rui_storage_spilled(p, i, want > 0 ? 1 - held[i] / f->size_bytes : 1);
+            ru_storage_live_grown(p, f, want > 0, held[i]);
             used += held[i];
             plan->peak_bytes = fmax(plan->peak_bytes, used);
             add(in, plan, i, held[i] > 0 ? w.limit_bytes : 0, held[i]);
@@ -168,12 +191,18 @@ static ru_status run(rui_storage_pass *p, ru_storage_plan *plan, ru_err *err)
     return RU_OK;
 }
 
-/* A pass without a model. */
-static ru_status init(rui_storage_pass *p, const ru_storage_in *in, ru_arena *scratch, ru_err *err)
+ru_status ru_storage_live_begin(const ru_storage_in *in, ru_arena *arena, ru_storage_live **out,
+                                ru_err *err)
 {
-    *p = (rui_storage_pass){.in = in, .scratch = scratch};
-    RU_TRY(ru_density_history_init(&p->history, &in->prices, in->n_groups, scratch, err));
-    return rui_storage_groups_init(p, err);
+    ru_storage_live *p = RU_NEW(arena, ru_storage_live, 1);
+    if (p == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a pass");
+    }
+    *p = (ru_storage_live){.in = in, .scratch = arena};
+    RU_TRY(ru_density_history_init(&p->history, &in->prices, in->n_groups, arena, err));
+    RU_TRY(rui_storage_groups_init(p, err));
+    *out = p;
+    return RU_OK;
 }
 
 /* What forests that know the first half of these files save with the second one. */
@@ -184,9 +213,10 @@ static ru_status back_test(const ru_storage_in *in, const ru_density_file *ended
     ru_storage_plan plan = {.places = RU_NEW(scratch, ru_storage_place, n)};
     double *end = RU_NEW(scratch, double, n);
     ru_density_file *before = RU_NEW(scratch, ru_density_file, n);
-    rui_storage_pass *p = RU_NEW(scratch, rui_storage_pass, 1);
+    ru_storage_live *p;
+    ru_density_model model;
     uint32_t known = 0;
-    if (plan.places == NULL || end == NULL || before == NULL || p == NULL) {
+    if (plan.places == NULL || end == NULL || before == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -202,43 +232,58 @@ static ru_status back_test(const ru_storage_in *in, const ru_density_file *ended
             before[known++] = ended[i];
         }
     }
-    RU_TRY(init(p, &half, scratch, err));
+    RU_TRY(ru_storage_live_begin(&half, scratch, &p, err));
     ru_status st = ru_density_train(before, known, in->n_groups, &in->prices, in->solver, in->seed,
-                                    scratch, &p->model, err);
+                                    scratch, &model, err);
     if (st == RU_E_INFEASIBLE) {
         return RU_OK; /* too few files for forests */
     }
     RU_TRY(st);
+    p->model = &model;
     p->saved_usd = INFINITY;
     RU_TRY(run(p, &plan, err));
     *usd += fmax(0, plan.saving_usd);
     return RU_OK;
 }
 
+ru_status ru_storage_train(const ru_storage_in *in, ru_arena *arena, ru_storage_forests *out,
+                           ru_err *err)
+{
+    *out = (ru_storage_forests){0};
+    for (uint32_t i = 0; i < in->n; i++) {
+        out->credit_usd += FIRST_STAKE * ru_density_hdd(&in->prices, &in->files[i]);
+    }
+    RU_TRY(ru_density_train(in->files, in->n, in->n_groups, &in->prices, in->solver, in->seed,
+                            arena, &out->model, err));
+    ru_arena_mark mark = ru_arena_mark_get(arena);
+    RU_TRY(back_test(in, in->files, in->n, arena, &out->credit_usd, err));
+    ru_arena_rewind(arena, mark);
+    return RU_OK;
+}
+
 /* Files that are still open at from_s have no known end: forests learn from those that ended. */
-static ru_status trees_init(rui_storage_pass *p, ru_err *err)
+static ru_status trees_init(ru_storage_live *p, ru_err *err)
 {
     const ru_storage_in *in = p->in;
     ru_density_file *ended = RU_NEW(p->scratch, ru_density_file, in->n);
-    uint32_t n = 0;
-    if (ended == NULL) {
+    ru_storage_forests *forests = RU_NEW(p->scratch, ru_storage_forests, 1);
+    ru_storage_in known = *in;
+    known.n = 0;
+    known.files = ended;
+    if (ended == NULL || forests == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->n);
     }
     for (uint32_t i = 0; i < in->n; i++) {
         if (in->files[i].open_s + in->files[i].life_s <= in->from_s) {
-            ended[n++] = in->files[i];
-            p->saved_usd += FIRST_STAKE * ru_density_hdd(&in->prices, &in->files[i]);
+            ended[known.n++] = in->files[i];
         }
     }
-    RU_TRY(ru_density_train(ended, n, in->n_groups, &in->prices, in->solver, in->seed, p->scratch,
-                            &p->model, err));
-    ru_arena_mark mark = ru_arena_mark_get(p->scratch);
-    RU_TRY(back_test(in, ended, n, p->scratch, &p->saved_usd, err));
-    ru_arena_rewind(p->scratch, mark);
+    RU_TRY(ru_storage_train(&known, p->scratch, forests, err));
+    ru_storage_live_train(p, forests);
     return RU_OK;
 }
 
-static ru_status method_init(rui_storage_pass *p, ru_err *err)
+static ru_status method_init(ru_storage_live *p, ru_err *err)
 {
     ru_storage_method m = p->in->method;
     bool classes = m == RU_STORAGE_CATEGORY || m == RU_STORAGE_HASH || m == RU_STORAGE_TRUE_CLASS;
@@ -303,11 +348,8 @@ ru_status ru_plan_storage(const ru_storage_in *in, ru_arena *out, ru_arena *scra
     if (in->method == RU_STORAGE_GREEDY) {
         RU_TRY(run_greedy(in, scratch, &made, err));
     } else {
-        rui_storage_pass *p = RU_NEW(scratch, rui_storage_pass, 1);
-        if (p == NULL) {
-            return RU_FAIL(err, RU_E_LIMIT, "no memory for a pass");
-        }
-        RU_TRY(init(p, in, scratch, err));
+        ru_storage_live *p;
+        RU_TRY(ru_storage_live_begin(in, scratch, &p, err));
         RU_TRY(method_init(p, err));
         RU_TRY(run(p, &made, err));
     }

@@ -17,7 +17,7 @@ static double density_of(const ru_density_file *f)
     return f->ops / (f->size_bytes * fmax(f->life_s, 1e-3));
 }
 
-static uint32_t class_of(const rui_storage_pass *p, const ru_density_file *f)
+static uint32_t class_of(const ru_storage_live *p, const ru_density_file *f)
 {
     if (!(ru_density_saving(&p->in->prices, f) > 0)) {
         return 0;
@@ -29,7 +29,7 @@ static uint32_t class_of(const rui_storage_pass *p, const ru_density_file *f)
 }
 
 /* Bounds from the past: classes 1 .. 14 hold equally many of the files that saved. */
-ru_status rui_storage_classes_init(rui_storage_pass *p, ru_err *err)
+ru_status rui_storage_classes_init(ru_storage_live *p, ru_err *err)
 {
     const ru_storage_in *in = p->in;
     double *d = RU_NEW(p->scratch, double, in->n + 1);
@@ -89,10 +89,10 @@ ru_status rui_storage_classes_init(rui_storage_pass *p, ru_err *err)
     return in->solver->trees(&t, p->scratch, &p->classes, err);
 }
 
-static uint32_t predicted_class(const rui_storage_pass *p, uint32_t file)
+static uint32_t predicted_class(const ru_storage_live *p, const ru_density_file *f)
 {
     float x[RU_DENSITY_TRAITS], each[RUI_STORAGE_CLASSES];
-    ru_density_traits(&p->history, &p->in->files[file], x);
+    ru_density_traits(&p->history, f, x);
     ru_trees_predict(&p->classes, x, each);
     uint32_t best = 0;
     for (uint32_t c = 1; c < RUI_STORAGE_CLASSES; c++) {
@@ -102,7 +102,7 @@ static uint32_t predicted_class(const rui_storage_pass *p, uint32_t file)
 }
 
 /* Every decide_s: how much of the disk time that hints asked for went to HDD in the last look_s. */
-static void move_threshold(rui_storage_pass *p, double now_s)
+static void move_threshold(ru_storage_live *p, double now_s)
 {
     const ru_storage_in *in = p->in;
     double late = floor((now_s - p->decided_s) / in->decide_s) - MOVES_MAX;
@@ -127,24 +127,21 @@ static void move_threshold(rui_storage_pass *p, double now_s)
     }
 }
 
-rui_storage_wish rui_storage_by_class(rui_storage_pass *p, uint32_t file)
+ru_storage_wish rui_storage_by_class(ru_storage_live *p, const ru_density_file *f)
 {
-    const ru_density_file *f = &p->in->files[file];
     move_threshold(p, f->open_s);
     if (p->in->method == RU_STORAGE_HASH) {
-        uint64_t key[2] = {p->in->seed, file};
+        uint64_t key[2] = {p->in->seed, (uint64_t)(f - p->in->files)};
         p->class = (uint32_t)(ru_hash_bytes(key, sizeof key, 1) % RUI_STORAGE_CLASSES);
     } else {
-        p->class =
-            p->in->method == RU_STORAGE_TRUE_CLASS ? class_of(p, f) : predicted_class(p, file);
+        p->class = p->in->method == RU_STORAGE_TRUE_CLASS ? class_of(p, f) : predicted_class(p, f);
     }
-    return (rui_storage_wish){p->class >= p->threshold ? 1e18 : 0, true};
+    return (ru_storage_wish){.limit_bytes = p->class >= p->threshold ? 1e18 : 0, .partial = true};
 }
 
-void rui_storage_spilled(rui_storage_pass *p, uint32_t file, double share)
+void rui_storage_spilled(ru_storage_live *p, const ru_density_file *f, double share)
 {
     if (p->recent != NULL) {
-        const ru_density_file *f = &p->in->files[file];
         double disk_s =
             f->ops * p->in->prices.seek_s + 2 * f->size_bytes / p->in->prices.hdd_bytes_per_s;
         p->recent[p->n_recent++] =
@@ -152,7 +149,7 @@ void rui_storage_spilled(rui_storage_pass *p, uint32_t file, double share)
     }
 }
 
-ru_status rui_storage_groups_init(rui_storage_pass *p, ru_err *err)
+ru_status rui_storage_groups_init(ru_storage_live *p, ru_err *err)
 {
     int64_t n = (int64_t)p->in->n_groups + 1;
     p->group_saving = RU_NEW(p->scratch, double, n);
@@ -168,9 +165,8 @@ ru_status rui_storage_groups_init(rui_storage_pass *p, ru_err *err)
                : RU_FAIL(err, RU_E_LIMIT, "no memory for %u groups", p->in->n_groups);
 }
 
-void rui_storage_group_ended(rui_storage_pass *p, uint32_t file)
+void rui_storage_group_ended(ru_storage_live *p, const ru_density_file *f)
 {
-    const ru_density_file *f = &p->in->files[file];
     double log = ru_num_log(fmax(f->life_s, 1e-3));
     p->group_saving[f->group] += ru_density_saving(&p->in->prices, f);
     p->group_room[f->group] += f->size_bytes * f->life_s;
@@ -181,7 +177,7 @@ void rui_storage_group_ended(rui_storage_pass *p, uint32_t file)
 
 /* At the end of a window: groups by saving for a byte and second until their mean room fills the
  * quota. Sums fade by half each window. */
-static void choose_groups(rui_storage_pass *p)
+static void choose_groups(ru_storage_live *p)
 {
     uint32_t n = p->in->n_groups;
     ru_arena_mark mark = ru_arena_mark_get(p->scratch);
@@ -206,25 +202,23 @@ static void choose_groups(rui_storage_pass *p)
     ru_arena_rewind(p->scratch, mark);
 }
 
-rui_storage_wish rui_storage_by_group(rui_storage_pass *p, uint32_t file)
+ru_storage_wish rui_storage_by_group(ru_storage_live *p, const ru_density_file *f)
 {
-    const ru_density_file *f = &p->in->files[file];
     if (f->open_s >= p->window_end_s) {
         choose_groups(p);
         p->window_end_s = p->in->window_s * (1 + floor(f->open_s / p->in->window_s));
     }
-    return (rui_storage_wish){p->group_in[f->group] ? 1e18 : 0, false};
+    return (ru_storage_wish){.limit_bytes = p->group_in[f->group] ? 1e18 : 0};
 }
 
 /* The mean of the group's lives and their deviation, in logarithms. */
-rui_storage_wish rui_storage_by_life(const rui_storage_pass *p, uint32_t file)
+ru_storage_wish rui_storage_by_life(const ru_storage_live *p, const ru_density_file *f)
 {
-    const ru_density_file *f = &p->in->files[file];
     double n = p->group_n[f->group];
     if (n < 1) {
-        return (rui_storage_wish){0, false};
+        return (ru_storage_wish){.limit_bytes = 0};
     }
     double mean = p->group_life[f->group] / n;
     double spread = sqrt(fmax(0, p->group_life2[f->group] / n - mean * mean));
-    return (rui_storage_wish){ru_num_exp(mean + spread) < p->in->ttl_s ? 1e18 : 0, false};
+    return (ru_storage_wish){.limit_bytes = ru_num_exp(mean + spread) < p->in->ttl_s ? 1e18 : 0};
 }

@@ -36,7 +36,7 @@ static double best_limit(const ru_storage_in *in, const uint32_t *file, uint32_t
     return limit;
 }
 
-ru_status rui_storage_hindsight_init(rui_storage_pass *p, ru_err *err)
+ru_status rui_storage_hindsight_init(ru_storage_live *p, ru_err *err)
 {
     const ru_storage_in *in = p->in;
     double *first_end = RU_NEW(p->scratch, double, in->n_groups), most = most_readers(in);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "plan/disk/storage.h"
+#include "plan/disk/storage_live.h"
 #include "solve/solver.h"
 #include "test/test.h"
 
@@ -151,6 +151,58 @@ static void losses_end_with_what_was_saved(void **state)
     ru_arena_fini(&a);
 }
 
+/* One opening at a time: first fit until forests are there, then they tell files apart, also when
+ * the program says how large a file will be; without forests again it is first fit again. */
+static void live_openings_are_learned(void **state)
+{
+    (void)state;
+    if (!ru_solver_has_trees()) {
+        return;
+    }
+    static ru_density_file files[FILES];
+    make(files, 14);
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const ru_storage_in in = {.files = files,
+                              .n = FILES / 2,
+                              .n_groups = GROUPS,
+                              .quota_bytes = 1e13,
+                              .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
+                              .method = RU_STORAGE_TREES,
+                              .stake = 0.25,
+                              .solver = &ru_solver_library,
+                              .seed = 1};
+    ru_storage_live *l;
+    ru_storage_forests forests;
+    ru_err err;
+    assert_ok(ru_storage_live_begin(&in, &a, &l, &err), err);
+    assert_ok(ru_storage_train(&in, &a, &forests, &err), err);
+    uint32_t right[2] = {0}, n = 0;
+    for (uint32_t i = 0; i < FILES; i++) {
+        const ru_density_file *f = &files[i];
+        ru_storage_wish w = ru_storage_live_open(l, f, 0, 1e13);
+        assert_true(w.learned == (i >= FILES / 2));
+        if (w.learned) {
+            double size = f->group % 2 == 0 ? 5e8 : 4e10;
+            ru_storage_wish told = ru_storage_live_open(l, f, size, 1e13);
+            bool saves = ru_density_saving(&in.prices, f) > 0;
+            right[0] += saves == (w.limit_bytes > 0);
+            right[1] += saves == (told.limit_bytes >= size);
+            assert_true((told.saving_usd > 0) == (told.limit_bytes > 0));
+            assert_true(ru_storage_live_open(l, f, size, 0.9 * size).limit_bytes == 0);
+            n++;
+        }
+        ru_storage_live_ended(l, f, fmin(f->size_bytes, w.learned ? w.limit_bytes : 0));
+        if (i + 1 == FILES / 2) {
+            ru_storage_live_train(l, &forests);
+        }
+    }
+    assert_true(right[0] > 0.95 * n && right[1] > 0.95 * n);
+    ru_storage_live_train(l, NULL);
+    assert_false(ru_storage_live_open(l, &files[0], 0, 1e13).learned);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(test_storage_trees, cmocka_unit_test(forests_tell_files_that_save),
-         cmocka_unit_test(the_future_is_not_looked_at),
+         cmocka_unit_test(live_openings_are_learned), cmocka_unit_test(the_future_is_not_looked_at),
          cmocka_unit_test(losses_end_with_what_was_saved))

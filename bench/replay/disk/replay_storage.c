@@ -155,7 +155,7 @@ static ru_status timed(ru_replay *r, ru_err *err)
     for (uint32_t i = 0; i < FILES; i++) {
         float x[RU_DENSITY_TRAITS];
         ru_density_traits(&h, &files[i], x);
-        saved += ru_density_ask(&m, x, 1e18).saving_usd;
+        saved += ru_density_ask(&m, x, 0, 1e18).saving_usd;
     }
     ru_replay_row row = ru_replay_row_of("a decision, 4000 files of history", "decision_us", true);
     row.timed = true;
