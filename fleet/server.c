@@ -226,6 +226,37 @@ static ru_status write_snapshot(const rui_fed_server *s, int64_t round, const ru
     return st;
 }
 
+/* RUN/federation/spent holds the bound of epsilon at which the job ended: who resumes it with the
+ * same one has nothing to wait for. */
+static const char *spent_path(const rui_fed_server *s)
+{
+    return ru_arena_printf(s->arena, "%s/federation/spent", s->out);
+}
+
+static ru_status write_spent(const rui_fed_server *s, ru_err *err)
+{
+    char text[64];
+    const char *path = spent_path(s);
+    int n = snprintf(text, sizeof text, "%.17g\n", s->job->privacy.epsilon);
+    return path != NULL ? ru_file_own(path, text, n, err)
+                        : RU_FAIL(err, RU_E_MEM, "no memory for the name of a file");
+}
+
+static ru_status read_spent(rui_fed_server *s, bool *out, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    double bound = 0;
+    const char *path = spent_path(s);
+    *out = false;
+    if (path == NULL || !(s->job->privacy.epsilon > 0) || !ru_path_exists(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_file_read(path, 64, s->arena, &text, &n, err));
+    *out = n > 1 && ru_str_f64((ru_str){text, n - 1}, &bound) && s->job->privacy.epsilon <= bound;
+    return RU_OK;
+}
+
 /* -- for the run ----------------------------------------------------------------------------------
  */
 
@@ -264,6 +295,13 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     RU_TRY(ru_dir_make(folder, err));
     RU_TRY(open_fed(s, start->round, err));
     RU_TRY(start->round > 0 ? go_on(s, start->round, err) : RU_OK);
+    bool spent = false;
+    RU_TRY(start->round > 0 ? read_spent(s, &spent, err) : RU_OK);
+    if (spent) {
+        rui_fed_spent(s);
+        rui_fed_end(s, "done");
+        return RU_OK;
+    }
     RU_TRY(open_link(s, err));
     ru_node_start(s->bridge.node, ru_clock_now());
     ru_log(RU_LOG_INFO, "fed", "listening", "clients join at %s", ru_link_tcp_address(s->link));
@@ -290,7 +328,11 @@ static ru_status next(void *self, ru_round *out, ru_err *err)
         *err = slot->why;
     }
     st = slot->ready || slot->ended != NULL ? RU_OK : st;
+    bool spent = out->ended != NULL && slot->spent;
     ru_mutex_unlock(&s->lock);
+    if (st == RU_OK && spent) {
+        return write_spent(s, err);
+    }
     /* The loop thread leaves the slot alone until the round is kept. */
     return st == RU_OK && out->ended == NULL ? write_snapshot(s, ++s->told, slot, err) : st;
 }

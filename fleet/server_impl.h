@@ -38,6 +38,7 @@ typedef struct rui_fed_member {
 /* What one thread has for the other. Under `lock`. */
 typedef struct rui_fed_slot {
     bool ready, kept, ending;
+    bool spent;        /* ended, because another round would tell too much */
     const char *ended; /* "done", "stopped" */
     rui_edition *edition;
     int64_t samples;
@@ -107,6 +108,8 @@ void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, r
 void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* The main thread is told that the job is over. */
 void rui_fed_end(rui_fed_server *s, const char *ended);
+/* It is over because of federated.privacy.epsilon. */
+void rui_fed_spent(rui_fed_server *s);
 
 /* server_hear.c: guests of the part, timers, wakes. */
 extern const ru_part_ops rui_fed_part;

@@ -29,6 +29,17 @@ void rui_fed_end(rui_fed_server *s, const char *ended)
     ru_mutex_unlock(&s->lock);
 }
 
+void rui_fed_spent(rui_fed_server *s)
+{
+    ru_log(RU_LOG_INFO, "fed", "privacy",
+           "ends after round %u with an epsilon of %.4g: another round would exceed "
+           "federated.privacy.epsilon, %.4g",
+           ru_fed_round(s->fed), ru_fed_epsilon(s->fed), s->job->privacy.epsilon);
+    ru_mutex_lock(&s->lock);
+    s->slot.spent = true;
+    ru_mutex_unlock(&s->lock);
+}
+
 /* -- members --------------------------------------------------------------------------------------
  */
 
@@ -362,10 +373,7 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
         break;
     case RU_FED_DONE:
         if (e->value != 0) {
-            ru_log(RU_LOG_INFO, "fed", "privacy",
-                   "ends after round %u with an epsilon of %.4g: another round would exceed "
-                   "federated.privacy.epsilon, %.4g",
-                   ru_fed_round(s->fed), ru_fed_epsilon(s->fed), s->job->privacy.epsilon);
+            rui_fed_spent(s);
         }
         rui_fed_end(s, "done");
         break;

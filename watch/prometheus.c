@@ -113,6 +113,21 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
            "Gradient noise scale: in a batch of so many samples each counts half of one in a small "
            "batch.",
            t->noise);
+    if (t->round.asked > 0) {
+        put_one(out, "rubato_federation_asked_clients", "gauge", "Clients of the last round.",
+                (double)t->round.asked);
+        put_one(out, "rubato_federation_answers", "gauge",
+                "Clients of the last round whose answers came in time.", (double)t->round.answers);
+    }
+    if (t->round.here > 0) {
+        put_one(out, "rubato_federation_here_clients", "gauge",
+                "Clients that were there at the end of the last round.", (double)t->round.here);
+    }
+    if (t->round.epsilon > 0) {
+        put_one(out, "rubato_federation_epsilon", "gauge",
+                "What all rounds so far tell about one client (differential privacy).",
+                t->round.epsilon);
+    }
     if (view->left_s >= 0) {
         put_one(out, "rubato_train_remaining_seconds", "gauge", "Predicted time to the end.",
                 view->left_s);

@@ -30,7 +30,7 @@ typedef struct lines {
 
 struct ru_watch {
     const char *run;
-    lines metrics, measured;
+    lines metrics, measured, rounds;
     ru_watch_totals t;
     int64_t steps_all, step_seen;
     int64_t counted; /* steps whose events were counted in a file before this one */
@@ -48,9 +48,10 @@ ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err
     }
     *w = (ru_watch){.run = run,
                     .metrics.path = ru_path_join(arena, run, "metrics.jsonl"),
-                    .measured.path = ru_path_join(arena, run, "plans/measured.jsonl")};
+                    .measured.path = ru_path_join(arena, run, "plans/measured.jsonl"),
+                    .rounds.path = ru_path_join(arena, run, "federation.jsonl")};
     w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = w->t.noise = RU_NAN;
-    if (w->metrics.path == NULL || w->measured.path == NULL) {
+    if (w->metrics.path == NULL || w->measured.path == NULL || w->rounds.path == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
     *out = w;
@@ -201,6 +202,14 @@ static void take_figure(ru_watch_totals *t, const json_t *o)
     }
 }
 
+static void take_round(ru_watch_totals *t, const json_t *o)
+{
+    t->round = (ru_top_round){.asked = whole(o, "sent", 0),
+                              .answers = whole(o, "answers", 0),
+                              .here = whole(o, "there", 0),
+                              .epsilon = fmax(number(o, "epsilon"), 0)};
+}
+
 static void take_line(ru_watch *w, const json_t *o)
 {
     const char *schema = json_string_value(json_object_get(o, "schema"));
@@ -225,6 +234,8 @@ static void take_line(ru_watch *w, const json_t *o)
         take_evaluation(&w->t, o);
     } else if (strcmp(schema, "rubato.train.event/1") == 0) {
         take_event(w, o);
+    } else if (strcmp(schema, "rubato.fed.round/1") == 0) {
+        take_round(&w->t, o);
     } else if (strcmp(schema, "rubato.measured/1") == 0) {
         take_figure(&w->t, o);
     }
@@ -406,6 +417,8 @@ ru_status ru_watch_look(ru_watch *w, ru_arena *arena, ru_top *view, ru_err *err)
     RU_TRY(take_file(w, &w->metrics, arena, err));
     w->counts = true;
     RU_TRY(take_file(w, &w->measured, arena, err));
+    RU_TRY(take_file(w, &w->rounds, arena, err));
+    t.round = w->t.round;
     t.step = w->t.steps;
     t.steps = w->steps_all;
     t.loss = isfinite(w->t.loss) ? w->t.loss : 0;

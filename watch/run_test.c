@@ -200,6 +200,10 @@ static void test_prometheus(void **state)
                            "\"buckets\",\"measured\":4}\n");
     assert_ok(ru_dir_make(ru_path_join(&r.s->arena, r.dir, "plans"), &r.s->err), r.s->err);
     save(ru_path_join(&r.s->arena, r.dir, "plans/measured.jsonl"), &measured);
+    ru_text rounds = ru_text_arena(&r.s->arena);
+    ru_text_put(&rounds, "{\"schema\":\"rubato.fed.round/1\",\"round\":10,\"sent\":5,\"answers\":4,"
+                         "\"there\":7,\"epsilon\":1.25}\n");
+    save(ru_path_join(&r.s->arena, r.dir, "federation.jsonl"), &rounds);
     const ru_watch_totals *t = look(&r, &view);
     ru_top_rank ranks[RU_WATCH_RANKS + 1] = {
         {.rank = 0, .step = 10, .part = {0.5, 0.25, 0.25}, .waited_s = 0.125, .awaited_s = 0.5}};
@@ -212,6 +216,8 @@ static void test_prometheus(void **state)
     ru_watch_prometheus(t, &view, &out);
     assert_memory_equal(line_of(out.p, "rubato_train_samples_total"), "80\n", 3);
     assert_memory_equal(line_of(out.p, "rubato_train_loss"), "1.9\n", 4);
+    assert_memory_equal(line_of(out.p, "rubato_federation_answers"), "4\n", 2);
+    assert_memory_equal(line_of(out.p, "rubato_federation_epsilon"), "1.25\n", 5);
     assert_memory_equal(line_of(out.p, "rubato_train_step_duration_seconds_count"), "10\n", 3);
     assert_memory_equal(line_of(out.p, "rubato_train_step_duration_seconds_bucket{le=\"0.001\"}"),
                         "0\n", 2);
@@ -264,6 +270,7 @@ static void test_json(void **state)
                       .loss = 0.5,
                       .samples_per_s = 100,
                       .left_s = -1,
+                      .round = {5, 4, 7, 1.25},
                       .ranks = &rank,
                       .n = 1,
                       .events = {"one\x1b[2J"},
@@ -277,6 +284,11 @@ static void test_json(void **state)
     assert_string_equal(back.name, "runs/a");
     assert_int_equal(back.n, 1);
     assert_memory_equal(back.ranks, &rank, sizeof rank);
+    assert_memory_equal(&back.round, &t.round, sizeof t.round);
+    ru_text drawn = ru_text_arena(&arena);
+    ru_top_draw(&back, 24, 80, &drawn);
+    assert_non_null(
+        strstr(drawn.p, "last round: 4 of 5 clients in time, 7 are here, epsilon 1.25\n"));
     assert_string_equal(back.events[0], "one?[2J");
     assert_string_equal(back.causes[0], "rank 3 is slow");
     assert_null(back.ended);

@@ -80,6 +80,18 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         ru_text_put(&line, "]");
     }
     put_line(out, columns, rows, line.p);
+    line = ru_text_into(buf, sizeof buf);
+    if (t->round.asked > 0) {
+        ru_text_putf(&line, "last round: %lld of %lld clients in time", (long long)t->round.answers,
+                     (long long)t->round.asked);
+        if (t->round.here > 0) {
+            ru_text_putf(&line, ", %lld are here", (long long)t->round.here);
+        }
+        if (t->round.epsilon > 0) {
+            ru_text_putf(&line, ", epsilon %.4g", t->round.epsilon);
+        }
+        put_line(out, columns, rows, line.p);
+    }
 }
 
 static void put_rate(ru_text *line, double bytes_per_s)

@@ -24,11 +24,18 @@ typedef struct ru_top_rank {
     const char *gone; /* "lost", "left": what the job said of it last; NULL: it is in the job */
 } ru_top_rank;
 
+/* Of clients (fleet/fed.h). */
+typedef struct ru_top_round {
+    int64_t asked, answers, here; /* clients; here 0: not known */
+    double epsilon;               /* of all rounds so far; 0: nobody counts it */
+} ru_top_round;
+
 typedef struct ru_top {
     const char *name;                   /* of the run */
     int64_t step, steps;                /* of the job; steps 0: open */
     double loss, samples_per_s, left_s; /* left_s < 0: not known */
     double noise;                       /* gradient noise scale in samples; 0: not measured */
+    ru_top_round round;                 /* the last one; asked 0: no federation */
     const char *ended;                  /* "done", "stopped"; NULL: it runs */
     const ru_top_rank *ranks;           /* [n] */
     uint32_t n;

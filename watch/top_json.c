@@ -35,11 +35,15 @@ ru_status ru_top_json(const ru_top *t, ru_text *out, ru_err *err)
     for (uint32_t i = 0; i < t->n_events; i++) {
         json_array_append_new(events, json_string(t->events[i]));
     }
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o}", "schema",
-                          "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps",
-                          (json_int_t)t->steps, "loss", t->loss, "samples_per_s", t->samples_per_s,
-                          "left_s", t->left_s, "gradient_noise", t->noise, "ended", t->ended,
-                          "ranks", ranks, "causes", causes, "events", events);
+    json_t *round = json_pack("{s:I, s:I, s:I, s:f}", "asked", (json_int_t)t->round.asked,
+                              "answers", (json_int_t)t->round.answers, "here",
+                              (json_int_t)t->round.here, "epsilon", t->round.epsilon);
+    json_t *o =
+        json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o, s:o}", "schema",
+                  "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps",
+                  (json_int_t)t->steps, "loss", t->loss, "samples_per_s", t->samples_per_s,
+                  "left_s", t->left_s, "gradient_noise", t->noise, "ended", t->ended, "ranks",
+                  ranks, "causes", causes, "events", events, "round", round);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL) {
@@ -106,6 +110,7 @@ static void take_rank(const json_t *o, ru_top_rank *r)
 static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
 {
     const json_t *ranks = json_object_get(o, "ranks");
+    const json_t *round = json_object_get(o, "round");
     const char *schema = json_string_value(json_object_get(o, "schema"));
     if (schema == NULL || strcmp(schema, "rubato.top/1") != 0) {
         return RU_FAIL(err, RU_E_DATA, "this is no view of a run (rubato.top/1 was expected)");
@@ -117,6 +122,10 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
                   .samples_per_s = number(o, "samples_per_s"),
                   .left_s = number(o, "left_s"),
                   .noise = number(o, "gradient_noise"),
+                  .round = {.asked = count(round, "asked"),
+                            .answers = count(round, "answers"),
+                            .here = count(round, "here"),
+                            .epsilon = number(round, "epsilon")},
                   .ended = plain(json_object_get(o, "ended"), arena)};
     t->name = t->name != NULL ? t->name : "?";
     take_texts(json_object_get(o, "events"), RU_TOP_EVENTS_MAX, t->events, &t->n_events, arena);

@@ -11,7 +11,7 @@
 #   6. of three clients two are waited for: the third is told to stop and takes its next task all the same.
 #   7. simulated clients do the same twice.
 #   8. privacy: the epsilon of each round is that of a closed form, also after a kill of the server, and the job ends
-#      before it exceeds the bound.
+#      before it exceeds the bound; resumed, it ends at once.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -213,4 +213,11 @@ assert all(abs(e - epsilon(r)) < 1e-6 for r, e in last.items()), last
 PY
 grep -q 'another round would exceed federated.privacy.epsilon' private.log || fail "nothing says why the rounds end: $(tail -3 private.log)"
 "$rubato" explain private | grep -c 'what the models of all rounds so far tell' >/dev/null || fail "explain does not show epsilon"
+grep -q 'clients in time, .* epsilon 1\.' <<<"$("$rubato" top private --once)" || fail "top does not show epsilon"
+[[ ! -e private/federation/spent ]] && fail "nothing says that privacy ended the job"
+timeout --foreground 60 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --out private "${private[@]}" --resume >spent.log 2>&1 ||
+    fail "a job that privacy ended does not end when it is resumed: $(tail -3 spent.log)"
+grep -q 'another round would exceed federated.privacy.epsilon' spent.log || fail "resumed, it does not say why it ends: $(cat spent.log)"
+"$rubato" fed sim job.yaml --clients 5 --out sim1 2>again.log >/dev/null && fail "a simulation in the folder of another"
+grep -q 'already contains a run; start a new run with another --out' again.log || fail "a simulation is no run to resume: $(cat again.log)"
 exit $failed

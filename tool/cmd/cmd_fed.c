@@ -209,6 +209,7 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
     const ru_train_options to = {.job = &job,
                                  .conf = conf,
                                  .out = ru_cmd_text(in, "out"),
+                                 .once = true,
                                  .json = ru_cmd_flag(in, "json"),
                                  .quiet = in->verbose < 0};
     ru_fed_sim_options so = {.train = &to,
