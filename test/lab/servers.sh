@@ -54,6 +54,11 @@ for servers in 1 2; do
     train net s$servers -w $((2 + servers)) --set train.servers=$servers
     grep -q "$servers of $servers servers add the gradients of 2 workers" s$servers.err || fail "s$servers: $(grep servers s$servers.err)"
     near none s$servers 1e-6
+    # What a server puts aside is what was said, within a twentieth.
+    tr ',{}' '\n\n\n' <s$servers/world.json | awk -F: '
+        $1 == "\"memory_of_a_server_bytes\"" { n++; x[n % 2] = $2 }
+        END { d = x[0] - x[1]; exit !(n >= 2 && n % 2 == 0 && x[0] > 0 && d * d <= 0.0025 * x[0] * x[0]) }' ||
+        fail "s$servers: memory of a server: $(tr ',{}' '\n\n\n' <s$servers/world.json | grep memory_of_a)"
 done
 for order in tac tic random fifo layer reverse smallest; do
     train net $order -w 4 --set train.servers=2 --set train.order=$order

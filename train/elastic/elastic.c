@@ -184,6 +184,10 @@ void rui_el_say_ready(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_wire_put_text(&w, handle, (uint32_t)strlen(handle));
     ru_wire_put_u8(&w, (uint8_t)depth);
     ru_wire_put_text(&w, why, depth > 1 ? 0 : (uint32_t)strnlen(why, RUI_EL_WHY_MAX - 1));
+    if (e->v.at[e->v.me].serves && e->opt.free_bytes != NULL) {
+        int64_t free = e->opt.free_bytes();
+        ru_wire_put_u64(&w, free > 0 ? (uint64_t)free : 0);
+    }
     rui_el_say(e, RUI_EL_READY_MSG, &w, now, fx);
 }
 

@@ -235,10 +235,11 @@ typedef struct ru_elastic_options {
      * what each gradient updates, small ranks first, into rank [n_tensors], which has the reverse
      * of their order. NULL: that. */
     void (*order)(void *news_self, uint32_t *rank);
-    bool equal_shares;   /* do not follow measured speed */
-    bool barrier;        /* never two steps under way, whatever the device can do */
-    bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
-    double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
+    int64_t (*free_bytes)(void); /* of this process's memory; NULL, < 1: not known */
+    bool equal_shares;           /* do not follow measured speed */
+    bool barrier;                /* never two steps under way, whatever the device can do */
+    bool deterministic;          /* DIRECT collectives, equal shares: same worker set, same bits */
+    double join_part;            /* part of a step's transfer time for state of joiners; 0: 0.1 */
     ru_sums_method sums; /* how they are grouped before anything is measured; CARAMEL: RULE */
     int64_t piece_bytes; /* state moves to joiners in pieces of up to this; 0: 1 MiB */
     int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
@@ -295,6 +296,9 @@ typedef struct ru_elastic_facts {
     /* What a second step under way puts aside of its sums until they are added: by the schedules of
      * the view, and as it was taken. 0: there is no second one, or sums are in shared memory. */
     int64_t aside_said_bytes, aside_bytes;
+    /* Leader, with servers: what the one that needs most puts aside of all sums under way, as
+     * well; server_bytes 0: it has not told yet. */
+    int64_t server_said_bytes, server_bytes;
 } ru_elastic_facts;
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */

@@ -33,6 +33,14 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
         into->aside_said_bytes = e->reduce.aside_bytes;
         into->aside_bytes = size.scratch_bytes / 2;
     }
+    for (uint32_t i = 0; i < e->v.n && e->v.servers > 0; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        int64_t said = m->aside_said_bytes * e->steps.depth;
+        if (said > into->server_said_bytes) {
+            into->server_said_bytes = said;
+            into->server_bytes = m->aside_bytes;
+        }
+    }
 }
 
 const char *ru_elastic_doing(const ru_elastic *e, char into[64])

@@ -115,6 +115,7 @@ static void on_member(ru_elastic *e, ru_node_id from, uint32_t what, ru_wire_in 
         take_text(w, sizeof handle, handle);
         said.depth = ru_wire_u8(w);
         take_text(w, sizeof why, why);
+        said.free_bytes = ru_wire_left(w) >= 8 ? (int64_t)ru_wire_u64(w) : 0;
         if (!w->bad) {
             rui_el_lead_ready(e, from, &said, now, fx);
         }
@@ -134,6 +135,7 @@ static void on_member(ru_elastic *e, ru_node_id from, uint32_t what, ru_wire_in 
         rui_el_member part = {.part_first = (int64_t)ru_wire_u64(w)};
         part.part_n = (int64_t)ru_wire_u64(w);
         int64_t ns = (int64_t)ru_wire_u64(w);
+        part.aside_bytes = e->v.servers > 0 ? (int64_t)ru_wire_u64(w) : 0;
         if (!w->bad && step == e->step) {
             rui_el_lead_done(e, from, &part, ns, w, now, fx);
         }

@@ -134,6 +134,9 @@ typedef struct rui_el_member {
     uint64_t layout;
     char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
+    /* of a server: its free memory before the view; what it puts aside of the sums of one step, by
+     * the plan; of all that it may have under way, as it said */
+    int64_t free_bytes, aside_said_bytes, aside_bytes;
 } rui_el_member;
 
 typedef struct rui_el_view {
@@ -276,6 +279,7 @@ typedef struct rui_el_ready {
     const char *handle;
     uint32_t depth; /* steps that it can have under way; 1: */
     const char *why;
+    int64_t free_bytes; /* of its memory; 0: not told */
 } rui_el_ready;
 
 /* READY of a view that this process, its leader, has not yet put in force: its device still
@@ -398,6 +402,8 @@ uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
  * a star, else 0. */
 RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, uint32_t root,
                                       ru_arena *arena, const ru_coll_schedule **out, ru_err *err);
+/* Of the bytes of a sum, those of chunks under way at one time. */
+int64_t rui_el_lanes_bytes(const ru_coll_choice *c, int64_t size_bytes);
 /* Leader, with the choices of the view: has the channel room for the sums of two steps? */
 bool rui_el_room_for_two(const ru_elastic *e);
 /* Are all connections up that the group of the view needs? Asks for those that are not. */
@@ -421,6 +427,11 @@ RU_MUST_USE ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *
 /* elastic_servers.c */
 void rui_el_servers_mark(const ru_elastic *e, rui_el_view *v, ru_node_id leader); /* by `full` */
 void rui_el_servers_tell(const ru_elastic *e, ru_effects *fx);                    /* leader */
+/* Leader, with the choices of the view: notes what each server puts aside of a step's sums in parts
+ * [n]. Errors: RU_E_CONFIG when that is more than the free memory of one. */
+RU_MUST_USE ru_status rui_el_servers_fit(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
+                                         ru_err *err);
+bool rui_el_servers_fit_two(const ru_elastic *e); /* then: steps, in half of it */
 /* Behind the choices in GO of a view with servers: the rank of each of parts [n]. Reading also
  * shares the buckets out. Errors: RU_E_MEM; RU_E_DATA. */
 RU_MUST_USE ru_status rui_el_ranks_write(const ru_elastic *e, const ru_elastic_part *parts,

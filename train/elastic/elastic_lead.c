@@ -467,6 +467,10 @@ static void put_depth(const ru_elastic *e, ru_wire_out *w, ru_effects *fx)
         two = false;
         why = "the channels have no room for the sums of two steps";
     }
+    if (two && !rui_el_servers_fit_two(e)) {
+        two = false;
+        why = "the sums of two steps need more than half of a server's free memory";
+    }
     if (e->opt.device.ops->depth != NULL && e->v.n > 1) {
         ru_fx_log(fx, RU_LOG_INFO,
                   two ? "a step begins while the sums of the one before arrive"
@@ -575,6 +579,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, const rui_el_ready *said,
     m->ready = true;
     m->layout = said->layout;
     snprintf(m->handle, sizeof m->handle, "%s", said->handle);
+    m->free_bytes = said->free_bytes;
     if (said->depth < e->lead.depth) {
         e->lead.depth = said->depth;
         snprintf(e->lead.why, sizeof e->lead.why, "%s", said->why);
@@ -687,6 +692,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->done = e->step + 1;
     m->part_first = part->part_first;
     m->part_n = part->part_n;
+    m->aside_bytes = part->aside_bytes;
     e->progress_ns = now.ns;
     measure(e, m, compute_ns);
     rui_el_sums_told(e, sums);

@@ -473,7 +473,52 @@ static void two_steps_put_more_aside(void **state)
     }
 }
 
-RU_TESTS(train_elastic_life, cmocka_unit_test(test_collectives_are_measured_again),
+static int64_t server_free_bytes; /* as a process is told */
+
+static int64_t free_bytes(void)
+{
+    return server_free_bytes;
+}
+
+/* One server adds the gradients of three others: it puts aside what they send, twice for two steps.
+ * In half of its memory there is room for that, or for one step alone, or not for that either. */
+static void a_server_needs_memory(void **state)
+{
+    (void)state;
+    enum { ASIDE = 3 * LIFE_TENSORS * 64 };
+    static const struct {
+        int64_t free_bytes;
+        uint32_t depth; /* 0: refused */
+    } cases[] = {{-1, 2}, {4 * ASIDE, 2}, {4 * ASIDE - 1, 1}, {ASIDE, 1}, {ASIDE - 1, 0}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        job j = {.servers = 1};
+        ru_elastic_facts f, most = {0};
+        server_free_bytes = cases[k].free_bytes;
+        job_open(&j, 4, 12, 0);
+        for (uint32_t i = 0; i < 4; i++) {
+            j.l[i]->depth = 2;
+            j.l[i]->elastic->opt.free_bytes = free_bytes;
+        }
+        while (!job_over(&j)) {
+            assert_true(j.round < LIFE_ROUNDS);
+            job_round(&j);
+            ru_elastic_facts_get(j.l[0]->elastic, &f);
+            most = f.server_bytes > 0 ? f : most;
+        }
+        int64_t said = (int64_t)cases[k].depth * ASIDE;
+        assert_int_equal(most.depth, cases[k].depth);
+        assert_int_equal(most.server_said_bytes, said);
+        assert_in_range(most.server_bytes, said, said + 2 * 3 * LIFE_TENSORS * 64);
+        assert_int_equal(j.l[3]->status, cases[k].depth > 0 ? RU_OK : RU_E_CONFIG);
+        assert_true(cases[k].depth > 0 ||
+                    strstr(j.l[3]->sentence, "free memory, but a server") != NULL);
+        assert_true(cases[k].depth != 1 || strstr(most.why, "half of a server's") != NULL);
+        job_close(&j);
+    }
+}
+
+RU_TESTS(train_elastic_life, cmocka_unit_test(a_server_needs_memory),
+         cmocka_unit_test(test_collectives_are_measured_again),
          cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
          cmocka_unit_test(test_words_lost_with_a_connection),

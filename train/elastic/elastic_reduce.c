@@ -65,6 +65,7 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
         rui_el_choices_write(e, n, w);
     }
     if (e->v.servers > 0) {
+        RU_TRY(rui_el_servers_fit(e, parts, n, err));
         RU_TRY(rui_el_ranks_write(e, parts, n, &e->view_arena[e->view_side], w, err));
     }
     if (e->v.near) {

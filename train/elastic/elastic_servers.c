@@ -38,20 +38,65 @@ void rui_el_servers_tell(const ru_elastic *e, ru_effects *fx)
     }
 }
 
-/* Each bucket goes to the server with the fewest bytes so far. */
+/* The next bucket goes to the server with the fewest bytes so far; of each member. */
+static uint32_t next_server(const ru_elastic *e, int64_t size_bytes, int64_t *bytes)
+{
+    uint32_t best = e->v.n;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        bool serves = e->v.at[i].serves;
+        best = serves && (best == e->v.n || bytes[i] < bytes[best]) ? i : best;
+    }
+    RU_CHECK(best < e->v.n);
+    bytes[best] += size_bytes;
+    return best;
+}
+
 static void share_buckets(ru_elastic *e)
 {
     int64_t bytes[RUI_EL_PROBED_MAX] = {0};
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        uint32_t best = e->v.n;
-        for (uint32_t i = 0; i < e->v.n; i++) {
-            bool serves = e->v.at[i].serves;
-            best = serves && (best == e->v.n || bytes[i] < bytes[best]) ? i : best;
-        }
-        RU_CHECK(best < e->v.n);
-        e->reduce.buckets[b].root = (uint16_t)best;
-        bytes[best] += e->reduce.buckets[b].part.size_bytes;
+        rui_el_bucket *at = &e->reduce.buckets[b];
+        at->root = (uint16_t)next_server(e, at->part.size_bytes, bytes);
     }
+}
+
+/* -- memory -------------------------------------------------------------------------------------
+ */
+
+/* What all others send of the chunks under way stands aside until it is added in their order. */
+ru_status rui_el_servers_fit(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_err *err)
+{
+    int64_t bytes[RUI_EL_PROBED_MAX] = {0};
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        e->v.at[i].aside_said_bytes = e->v.at[i].aside_bytes = 0;
+    }
+    for (uint32_t b = 0; b < n; b++) {
+        rui_el_member *m = &e->v.at[next_server(e, parts[b].size_bytes, bytes)];
+        int64_t once = rui_el_lanes_bytes(&e->v.choice[b], parts[b].size_bytes);
+        m->aside_said_bytes += once * (e->v.n - 1);
+    }
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        if (m->free_bytes > 0 && m->aside_said_bytes > m->free_bytes) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "worker %u has %lld MiB of free memory, but a server that adds the "
+                           "gradients of %u others needs %lld MiB; start fewer workers or raise "
+                           "train.servers",
+                           m->number, (long long)(m->free_bytes >> 20), e->v.n - 1,
+                           (long long)(m->aside_said_bytes >> 20));
+        }
+    }
+    return RU_OK;
+}
+
+bool rui_el_servers_fit_two(const ru_elastic *e)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        all = all && (m->free_bytes == 0 || 2 * m->aside_said_bytes <= m->free_bytes / 2);
+    }
+    return all;
 }
 
 /* -- ranks --------------------------------------------------------------------------------------

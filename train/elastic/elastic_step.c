@@ -136,6 +136,11 @@ void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_wire_put_u64(&w, (uint64_t)part->first);
     ru_wire_put_u64(&w, (uint64_t)part->n);
     ru_wire_put_u64(&w, (uint64_t)s->compute_ns);
+    if (e->v.servers > 0) {
+        ru_coll_size size;
+        ru_coll_needs(e->reduce.group, &size);
+        ru_wire_put_u64(&w, (uint64_t)size.scratch_bytes);
+    }
     rui_el_sums_tell(e, &w);
     rui_el_say(e, RUI_EL_DONE_MSG, &w, now, fx);
 }

@@ -351,18 +351,25 @@ bool rui_el_room_for_two(const ru_elastic *e)
            3 * streams <= ru_chan_streams(e->opt.chan);
 }
 
-/* What the lanes of one set put aside of a bucket until it is added, by the steps of this rank. */
-static int64_t aside_of(const ru_elastic *e, const ru_coll_schedule *s, const ru_coll_bucket *b)
+int64_t rui_el_lanes_bytes(const ru_coll_choice *c, int64_t size_bytes)
 {
-    int64_t size = 4 * b->n, chunk = b->chunk_bytes > 0 ? b->chunk_bytes : size;
-    int64_t chunks = size > 0 ? (size + chunk - 1) / chunk : 1;
-    int64_t lanes = b->depth > 0 && b->depth < chunks ? b->depth : chunks, blocks = 0;
+    int64_t chunk = c->chunk_bytes > 0 ? c->chunk_bytes : size_bytes;
+    int64_t chunks = size_bytes > 0 ? (size_bytes + chunk - 1) / chunk : 1;
+    int64_t lanes = c->depth > 0 && c->depth < chunks ? c->depth : chunks;
+    return (int64_t)((double)size_bytes * (double)lanes / (double)chunks);
+}
+
+/* What the lanes of one set put aside of bucket b until it is added, by the steps of this rank. */
+static int64_t aside_of(const ru_elastic *e, const ru_coll_schedule *s, uint32_t b)
+{
+    int64_t bytes = rui_el_lanes_bytes(&e->v.choice[b], e->reduce.buckets[b].part.size_bytes);
+    int64_t blocks = 0;
     for (uint32_t k = s->begin[e->v.me]; k < s->begin[e->v.me + 1]; k++) {
         bool adds =
             s->steps[k].kind == RU_COLL_REDUCE_RECV || s->steps[k].kind == RU_COLL_RECV_ASIDE;
         blocks += adds ? s->steps[k].n_blocks : 0;
     }
-    return (int64_t)((double)size * (double)lanes / (double)chunks * (double)blocks / s->n_blocks);
+    return (int64_t)((double)bytes * (double)blocks / s->n_blocks);
 }
 
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
@@ -402,7 +409,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                                       .class = RU_CLASS_NORMAL,
                                       .rank = (uint16_t)rui_el_rank(e, b),
                                       .label = e->reduce.sums.labels[b]};
-        e->reduce.aside_bytes += aside_of(e, *s, &buckets[b]);
+        e->reduce.aside_bytes += aside_of(e, *s, b);
     }
     ru_coll_options opt = {.chan = e->opt.chan,
                            .nodes = nodes,

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "env/process/memory.h"
 #include "env/process/self.h"
 #include "env/process/shm.h"
 #include "exec/pool.h"
@@ -89,6 +90,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .n_state = w->list.n_states,
         .servers = w->t.job->train.servers,
         .order = rui_order_ranks,
+        .free_bytes = ru_memory_free_bytes,
         .equal_shares = o->equal_shares,
         .deterministic = o->deterministic,
         .barrier = w->t.job->train.barrier == RU_BARRIER_ALWAYS,

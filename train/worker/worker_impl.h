@@ -191,9 +191,10 @@ typedef struct rui_capture {
 /* What a plan of sums is for. */
 typedef struct rui_plan_view {
     uint32_t epoch, n_ranks, depth;
-    uint32_t measured;                     /* the view in which its costs were measured */
-    int64_t aside_said_bytes, aside_bytes; /* as ru_elastic_facts */
-    char why[160];                         /* depth 1: the reason, a sentence without full stop */
+    uint32_t measured; /* the view in which its costs were measured */
+    /* as ru_elastic_facts */
+    int64_t aside_said_bytes, aside_bytes, server_said_bytes, server_bytes;
+    char why[160]; /* depth 1: the reason, a sentence without full stop */
 } rui_plan_view;
 
 /* The leader's plan of sums (worker_plan.c). */

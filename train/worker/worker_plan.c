@@ -62,6 +62,8 @@ void rui_plan_committed(rui_worker *w)
     ru_elastic_facts_get(w->elastic, &f);
     ru_mutex_lock(&w->lock);
     ru_sums_net_step(&w->plan.net, f.step_off, f.sums_off);
+    w->plan.told.server_said_bytes = f.server_said_bytes;
+    w->plan.told.server_bytes = f.server_bytes;
     ru_mutex_unlock(&w->lock);
 }
 
@@ -381,6 +383,10 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
     if (serve && p->steps % MEASURED_STEPS == 0) {
         ru_decisions_measured(w->t.decisions, &ru_policy_order, "step_s", RU_NAN,
                               p->mean_ns * 1e-9);
+        if (p->view.server_bytes > 0) {
+            ru_decisions_measured(w->t.decisions, &ru_policy_order, "memory_of_a_server_bytes",
+                                  (double)p->view.server_said_bytes, (double)p->view.server_bytes);
+        }
     }
     ru_sums_again why;
     if (!due(w, took_ns, &why)) {
