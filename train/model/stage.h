@@ -1,5 +1,5 @@
 /* The stages of a pipeline: the step of one micro-batch, cut into graphs that run in one process
- * each.
+ * each; and the parts of a placed step, of which a process has several.
  *
  *     stage 0   x --> layers --+--> a            forward: `a` leaves, backward waits for d a
  *     stage 1        a --> layers --+--> b       ... d a leaves
@@ -14,6 +14,7 @@
 #ifndef RU_TRAIN_MODEL_STAGE_H
 #define RU_TRAIN_MODEL_STAGE_H
 
+#include "base/conf.h"
 #include "train/model/step.h"
 
 enum { RU_STAGES_MAX = 64 };
@@ -51,5 +52,29 @@ typedef struct ru_stages {
 RU_MUST_USE ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt,
                                       const char *const *cut, uint32_t n_cut, ru_arena *arena,
                                       ru_stages *out, ru_err *err);
+
+/* Which device has which layers of a placed step. */
+typedef struct ru_placing {
+    const ru_conf_pair *at; /* [n] a name as in `cut`, a device from 1; of several the longest name
+                               counts; layers without one are on device 1, and a node that only
+                               joins layers is where its first input is made */
+    uint32_t n;
+    uint32_t devices; /* each has something; 0: no placement, each unit is a part */
+} ru_placing;
+
+typedef struct ru_placed {
+    const char **name; /* [n] of each part: the layer, or node, with which it begins */
+    uint32_t *device;  /* [n] from 0 */
+    uint32_t *order;   /* [n] parts as they compute, each device its own; backward in reverse. What
+                          the graph leaves open goes by the list of ru_placing */
+    uint32_t n;        /* those of ru_stages */
+} ru_placed;
+
+/* Cut the step so that each part is of one device, waits for others at its start only, and is
+ * waited for at its end only. A part is a stage of `out`; the last one has the loss.
+ * Errors: as above. */
+RU_MUST_USE ru_status ru_stages_place(const ru_graph *model, const ru_step_options *opt,
+                                      const ru_placing *in, ru_arena *arena, ru_stages *out,
+                                      ru_placed *placed, ru_err *err);
 
 #endif

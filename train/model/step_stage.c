@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "train/model/stage.h"
+#include "train/model/stage_impl.h"
 #include "train/model/step_impl.h"
 #include "world/pass/pass.h"
 
@@ -14,7 +14,7 @@ static ru_status full(ru_err *err)
 
 /* -- where the stages begin -------------------------------------------------------------------- */
 
-static bool is_in(const char *name, const char *layer)
+bool rui_layer_has(const char *layer, const char *name)
 {
     size_t n = strlen(layer);
     return name != NULL && strncmp(name, layer, n) == 0 && (name[n] == 0 || name[n] == '.');
@@ -28,7 +28,7 @@ static uint32_t first_of(const ru_graph *g, const char *layer)
         bool here = n->name != NULL && strcmp(n->name, layer) == 0;
         for (uint32_t k = 0; k < n->n_in && !here; k++) {
             const ru_value *v = &g->values[n->in[k].v];
-            here = v->kind == RU_VALUE_STATE && is_in(v->name, layer);
+            here = v->kind == RU_VALUE_STATE && rui_layer_has(layer, v->name);
         }
         if (here) {
             return i;
@@ -37,8 +37,7 @@ static uint32_t first_of(const ru_graph *g, const char *layer)
     return 0;
 }
 
-/* Layers with states, for who named one that is not there. */
-static const char *layers(const ru_graph *g, ru_arena *arena)
+const char *rui_layer_names(const ru_graph *g, ru_arena *arena)
 {
     enum { NAMES_MAX = 12 };
     ru_text t = ru_text_arena(arena);
@@ -59,9 +58,17 @@ static const char *layers(const ru_graph *g, ru_arena *arena)
     return n > 0 ? t.p : "none with a name";
 }
 
-static ru_status find_parts(const ru_graph *g, const char *const *cut, uint32_t n_cut,
-                            ru_arena *arena, uint32_t **out, ru_err *err)
+typedef struct cuts {
+    const char *const *at; /* [n] */
+    uint32_t n;
+} cuts;
+
+static ru_status find_parts(void *self, const ru_graph *g, ru_arena *arena, uint32_t **out,
+                            uint32_t *n_parts, ru_err *err)
 {
+    const cuts *all = self;
+    const char *const *cut = all->at;
+    uint32_t n_cut = all->n;
     uint32_t *part = RU_NEW(arena, uint32_t, g->n_nodes), before = 1;
     if (part == NULL) {
         return full(err);
@@ -71,7 +78,7 @@ static ru_status find_parts(const ru_graph *g, const char *const *cut, uint32_t 
         if (at == 0) {
             return RU_FAIL(err, RU_E_CONFIG,
                            "train.pipeline.cut: the model has no layer '%.80s'; its layers are %s",
-                           cut[k], layers(g, arena));
+                           cut[k], rui_layer_names(g, arena));
         }
         if (at <= before) {
             return RU_FAIL(err, RU_E_CONFIG,
@@ -86,12 +93,13 @@ static ru_status find_parts(const ru_graph *g, const char *const *cut, uint32_t 
         before = at;
     }
     *out = part;
+    *n_parts = n_cut + 1;
     return RU_OK;
 }
 
 /* A trained state that two stages read would need the sum of both gradients. */
-static ru_status check_tied(const ru_graph *g, const uint32_t *part_of, ru_arena *arena,
-                            ru_err *err)
+static ru_status check_tied(const ru_graph *g, const rui_cutting *c, const uint32_t *part_of,
+                            ru_arena *arena, ru_err *err)
 {
     uint32_t *reader = RU_NEW(arena, uint32_t, g->n_values); /* stage + 1 */
     if (reader == NULL) {
@@ -105,10 +113,10 @@ static ru_status check_tied(const ru_graph *g, const uint32_t *part_of, ru_arena
             }
             if (reader[v] != 0 && reader[v] != part_of[i] + 1) {
                 return RU_FAIL(err, RU_E_CONFIG,
-                               "train.pipeline.cut: stages %u and %u both use '%s'; cut so that "
-                               "one stage has all layers that share it, or train data parallel",
-                               reader[v], part_of[i] + 1,
-                               g->values[v].name != NULL ? g->values[v].name : "a state");
+                               "%s: %ss %u and %u both use '%s'; cut so that one %s has all "
+                               "layers that share it, or train data parallel",
+                               c->key, c->part, reader[v], part_of[i] + 1,
+                               g->values[v].name != NULL ? g->values[v].name : "a state", c->part);
             }
             reader[v] = part_of[i] + 1;
         }
@@ -119,6 +127,7 @@ static ru_status check_tied(const ru_graph *g, const uint32_t *part_of, ru_arena
 /* -- one stage --------------------------------------------------------------------------------- */
 
 typedef struct stager {
+    const rui_cutting *how;
     const ru_graph *whole;     /* bound */
     const ru_value_id *values; /* [n_edges] of `whole` */
     ru_stages *all;
@@ -174,9 +183,8 @@ static ru_status forward(stager *c, ru_value_id *loss, rui_loss_out *judged, ru_
     }
     if (is_last(c)) {
         if (w->map[c->whole->outputs[0].v].v == 0) {
-            return RU_FAIL(
-                err, RU_E_CONFIG,
-                "train.pipeline.cut: the last stage does not compute the model's output");
+            return RU_FAIL(err, RU_E_CONFIG, "%s: the last %s does not compute the model's output",
+                           c->how->key, c->how->part);
         }
         s->y[0] = ru_build_input(&b, "y", rui_step_batched(&w->opt->y, w->opt->batch));
         RU_TRY(rui_step_loss(&b, w->opt, w->map[c->whole->outputs[0].v], s->y[0], judged, err));
@@ -353,11 +361,11 @@ static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
     return RU_OK;
 }
 
-ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt, const char *const *cut,
-                          uint32_t n_cut, ru_arena *arena, ru_stages *out, ru_err *err)
+ru_status rui_stages_cut(const ru_graph *model, const ru_step_options *opt, const rui_cutting *how,
+                         ru_arena *arena, ru_stages *out, ru_err *err)
 {
-    RU_CHECK(opt->batch >= 1 && opt->share_of >= opt->batch && n_cut < RU_STAGES_MAX);
-    ru_stages all = {.n = n_cut + 1};
+    RU_CHECK(opt->batch >= 1 && opt->share_of >= opt->batch);
+    ru_stages all = {0};
     ru_step_graph none = {0};
     rui_stepper w = {.opt = opt, .arena = arena, .s = &none, .stage = true};
     uint32_t *part_of = NULL;
@@ -365,8 +373,8 @@ ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt, con
     RU_TRY(rui_step_groups_check(opt, model, err));
     RU_TRY(rui_step_init(&w, model, 1, err));
     const ru_graph whole = w.model;
-    RU_TRY(find_parts(&whole, cut, n_cut, arena, &part_of, err));
-    RU_TRY(check_tied(&whole, part_of, arena, err));
+    RU_TRY(how->find(how->self, &whole, arena, &part_of, &all.n, err));
+    RU_TRY(check_tied(&whole, how, part_of, arena, err));
     RU_TRY(ru_pass_part_edges(&whole, part_of, arena, &edges, &all.n_edges, err));
     all.at = RU_NEW(arena, ru_stage, all.n);
     all.edges = RU_NEW(arena, ru_stage_edge, all.n_edges + 1);
@@ -381,10 +389,25 @@ ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt, con
                                        .type = ru_graph_value(&whole, values[i])->type};
     }
     for (uint32_t k = all.n; k-- > 0;) {
-        stager c = {
-            .whole = &whole, .values = values, .all = &all, .k = k, .s = &all.at[k], .w = w};
+        stager c = {.how = how,
+                    .whole = &whole,
+                    .values = values,
+                    .all = &all,
+                    .k = k,
+                    .s = &all.at[k],
+                    .w = w};
         RU_TRY(build_stage(&c, part_of, err));
     }
     *out = all;
     return RU_OK;
+}
+
+ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt, const char *const *cut,
+                          uint32_t n_cut, ru_arena *arena, ru_stages *out, ru_err *err)
+{
+    cuts all = {.at = cut, .n = n_cut};
+    const rui_cutting how = {
+        .find = find_parts, .self = &all, .key = "train.pipeline.cut", .part = "stage"};
+    RU_CHECK(n_cut < RU_STAGES_MAX);
+    return rui_stages_cut(model, opt, &how, arena, out, err);
 }
