@@ -66,6 +66,7 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                        ru_err *err)
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
+    bool placed = job->train.parallel == RU_PARALLEL_PLACED;
     bool several = plan->hosts.n > 1 || plan->is_worker || plan->source == RU_HOSTS_TORCHRUN;
     bool range = plan->workers_min != plan->workers_max || plan->workers_max < 2;
     const char *against = several ? "has its workers on this machine; leave out --hosts and the "
@@ -81,9 +82,12 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
         return RU_OK;
     }
     if (against != NULL) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "train.parallel is pipeline, and a pipeline %s, or train data parallel",
+        return RU_FAIL(err, RU_E_CONFIG, "train.parallel is %s, and %s %s, or train data parallel",
+                       placed ? "placed" : "pipeline", placed ? "a placed step" : "a pipeline",
                        against);
+    }
+    if (placed) {
+        return ru_pipe_job_check(job, plan->workers_max, err);
     }
     if (job->train.pipeline.cut.n == 0 && job->train.pipeline.workers.n > 0) {
         return RU_FAIL(
@@ -98,18 +102,19 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                                                    : ru_pipe_job_check(job, plan->workers_max, err);
 }
 
-/* A stage cannot be missing: when a worker of a pipeline is lost, all start again from the newest
+/* A stage or a device cannot be missing: when its worker is lost, all start again from the newest
  * checkpoint, as long as there is a newer one than the last time (`before`). */
 static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_result *r,
                          int64_t *before)
 {
     ru_ckpt_info info;
-    bool pipeline = to->job != NULL && to->job->train.parallel == RU_PARALLEL_PIPELINE;
-    if (!pipeline || !r->lost || r->out == NULL || ru_self_stop_asked() != 0 ||
-        ru_ckpt_find(r->out, arena, &info, NULL) != RU_OK || info.at.step <= *before) {
+    if (to->job == NULL || !ru_pipe_job_is(to->job) || !r->lost || r->out == NULL ||
+        ru_self_stop_asked() != 0 || ru_ckpt_find(r->out, arena, &info, NULL) != RU_OK ||
+        info.at.step <= *before) {
         return false;
     }
-    (void)fprintf(stderr, "all stages start again from the checkpoint after step %lld\n",
+    (void)fprintf(stderr, "all %s start again from the checkpoint after step %lld\n",
+                  to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages",
                   (long long)info.at.step);
     *before = info.at.step;
     to->out = r->out;

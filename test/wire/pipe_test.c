@@ -28,7 +28,8 @@ typedef struct world {
 } world;
 
 /* Link k leads from stage k to stage k + 1. */
-static const ru_pipe_link links[STAGES - 1] = {{0, 1, 0, 0}, {1, 2, 0, 0}, {2, 3, 0, 0}};
+static const ru_pipe_link links[STAGES - 1] = {
+    {.from = 0, .to = 1}, {.from = 1, .to = 2, .urgent = true}, {.from = 2, .to = 3}};
 
 static void post(struct process *p, uint32_t number, ru_time now, ru_effects *fx)
 {

@@ -178,12 +178,12 @@ static ru_status resolve(ru_cmd_in *in, bool varies, const char **name, const ch
     ru_conf *conf;
     ru_text text = ru_text_arena(in->arena);
     RU_TRY(ru_job_load(in->args[0], sets, n, in->arena, &job, &conf, err));
-    if (varies && job.train.parallel == RU_PARALLEL_PIPELINE) {
-        return RU_FAIL(
-            err, RU_E_CONFIG,
-            "%s: train.parallel is pipeline, whose workers start together, and a cluster "
-            "starts them one after the other; set it to data, or use `rubato train`",
-            ru_conf_origin(conf, "train.parallel"));
+    bool placed = job.train.parallel == RU_PARALLEL_PLACED;
+    if (varies && (placed || job.train.parallel == RU_PARALLEL_PIPELINE)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%s: train.parallel is %s, whose workers start together, and a cluster "
+                       "starts them one after the other; set it to data, or use `rubato train`",
+                       ru_conf_origin(conf, "train.parallel"), placed ? "placed" : "pipeline");
     }
     ru_job_dump(&job, conf, &text);
     *name = job.name;

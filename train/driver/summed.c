@@ -137,6 +137,7 @@ static ru_status check(const ru_job *job, uint32_t workers, ru_err *err)
         {j->histograms > 0, "train.histograms"},
         {j->servers > 0, "train.servers"},
         {j->parallel == RU_PARALLEL_PIPELINE, "train.parallel: pipeline"},
+        {j->parallel == RU_PARALLEL_PLACED, "train.parallel: placed"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         if (rows[k].set) {

@@ -315,6 +315,17 @@ static const ru_conf_field pipeline_fields[] = {
 static const ru_conf_table pipeline_table =
     RU_TABLE("pipeline", ru_job_pipeline, pipeline_fields, "how a pipeline is cut");
 
+static const ru_conf_field placed_fields[] = {
+    RU_ROW(
+        F64_MAP, ru_job_placed, devices, "{}",
+        "device, a worker from 1, of each layer or module, as in {branch1: 1, branch2: 2}; a name "
+        "is the beginning of the names of its parameters, the longest one counts; layers without "
+        "a name here are on device 1, and what only joins layers is where its first input is made"),
+};
+
+static const ru_conf_table placed_table =
+    RU_TABLE("placed", ru_job_placed, placed_fields, "which worker has which layers");
+
 static const ru_conf_field adapt_fields[] = {
     RU_ROW(I64, ru_job_adapt, batch_max, "0",
            "largest batch; the least is train.batch. 0: the batch stays", RU_IN(0, 1e9)),
@@ -438,11 +449,13 @@ static const ru_conf_field train_fields[] = {
            .choices = "auto|best|tac|tic|random|fifo|layer|reverse|smallest"),
     RU_ROW(CHOICE, ru_job_train, parallel, "data",
            "what several workers divide: data: the samples of a batch, each has the whole model; "
-           "pipeline: the layers of the model; auto: the one that is predicted to be faster, from "
-           "measured layers (docs/pipeline.md)",
-           .choices = "data|pipeline|auto"),
+           "pipeline: the layers of the model; auto: the one of these two that is predicted to be "
+           "faster, from measured layers (docs/pipeline.md); placed: the layers, also branches of "
+           "it side by side (docs/placed.md)",
+           .choices = "data|pipeline|auto|placed"),
     RU_ROW(SECTION, ru_job_train, pipeline, NULL, "with parallel: pipeline",
            .table = &pipeline_table),
+    RU_ROW(SECTION, ru_job_train, placed, NULL, "with parallel: placed", .table = &placed_table),
     RU_ROW(BOOL, ru_job_train, stale, "false",
            "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
            "weights some steps old (train.pipeline.schedule stash, vertical)"),

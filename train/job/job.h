@@ -93,6 +93,7 @@ typedef enum ru_parallel {
     RU_PARALLEL_DATA,
     RU_PARALLEL_PIPELINE,
     RU_PARALLEL_AUTO, /* until the job starts: then one of the others */
+    RU_PARALLEL_PLACED,
 } ru_parallel;
 
 typedef struct ru_job_pipeline {
@@ -101,6 +102,10 @@ typedef struct ru_job_pipeline {
     uint32_t schedule;    /* ru_pipe_schedule */
     double bytes_per_s;   /* between two workers; 0: not known */
 } ru_job_pipeline;
+
+typedef struct ru_job_placed {
+    ru_conf_pairs devices; /* layer -> device from 1, as ru_placing has them */
+} ru_job_placed;
 
 typedef enum ru_adapt_rule { RU_ADAPT_ADASCALE, RU_ADAPT_SQRT, RU_ADAPT_LINEAR } ru_adapt_rule;
 
@@ -137,6 +142,7 @@ typedef struct ru_job_train {
     uint32_t order;    /* of sums from servers; 0: the best (train/worker/worker_order.c) */
     uint32_t parallel; /* ru_parallel */
     ru_job_pipeline pipeline;
+    ru_job_placed placed;
     bool autotune, shuffle, early_update;
     bool stale;      /* gradients of older weights are allowed */
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */

@@ -43,6 +43,7 @@ extern const char *const ru_pipe_schedule_names[4];
 typedef struct ru_pipe_act {
     uint32_t micro;
     bool back;
+    uint32_t part; /* of several of the worker */
 } ru_pipe_act;
 
 /* Micro-batches, or minibatches where it flows on, that a worker of stage `stage` of n has in
@@ -59,5 +60,8 @@ uint32_t ru_pipe_versions(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
  * j mod workers[stage] == replica. Not of schedules that flow on. */
 void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
                    uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at);
+/* The list of a worker with `n` parts of a placed step into `at` [2 * micro * n]: each micro-batch
+ * forward through all of them, then back. */
+void ru_pipe_order_placed(uint32_t n, uint32_t micro, ru_pipe_act *at);
 
 #endif

@@ -161,6 +161,30 @@ static void gradients_are_late_by_what_is_said(void **state)
     }
 }
 
-RU_TESTS(train_order, cmocka_unit_test(gradients_are_late_by_what_is_said),
+/* Of a worker with two parts: each micro-batch forward through all, then back. */
+static void a_device_goes_through_its_parts(void **state)
+{
+    (void)state;
+    static const ru_pipe_act want[] = {
+        {.part = 0, .micro = 0},
+        {.part = 1, .micro = 0},
+        {.part = 1, .micro = 0, .back = true},
+        {.part = 0, .micro = 0, .back = true},
+        {.part = 0, .micro = 1},
+        {.part = 1, .micro = 1},
+        {.part = 1, .micro = 1, .back = true},
+        {.part = 0, .micro = 1, .back = true},
+    };
+    ru_pipe_act list[RU_ARRAY_LEN(want)];
+    ru_pipe_order_placed(2, 2, list);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(want); k++) {
+        assert_int_equal(list[k].part, want[k].part);
+        assert_int_equal(list[k].micro, want[k].micro);
+        assert_int_equal(list[k].back, want[k].back);
+    }
+}
+
+RU_TESTS(train_order, cmocka_unit_test(a_device_goes_through_its_parts),
+         cmocka_unit_test(gradients_are_late_by_what_is_said),
          cmocka_unit_test(replicas_never_wait_for_each_other_for_ever),
          cmocka_unit_test(the_bubble_is_the_published_one), cmocka_unit_test(lists_are_whole))

@@ -112,9 +112,10 @@ static void lost(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
 {
     char text[TEXT_MAX];
     (void)snprintf(text, sizeof text,
-                   "worker %u, which had stage %u of %u, was lost; continue from the newest "
+                   "worker %u, which had %s %u of %u, was lost; continue from the newest "
                    "checkpoint with --resume",
-                   p->numbers[stage], place_of(p, stage) + 1, place_of(p, p->opt.n - 1) + 1);
+                   p->numbers[stage], p->opt.called != NULL ? p->opt.called : "stage",
+                   place_of(p, stage) + 1, p->opt.stages > 0 ? p->opt.stages : p->opt.n);
     ru_pipe_end(p, RU_E_PEER, text, now, fx);
 }
 
@@ -232,6 +233,11 @@ static void refused(ru_pipe *p, uint32_t stage, ru_status st, ru_time now, ru_ef
     }
 }
 
+static ru_chan_class class_of(const ru_pipe *p, uint32_t link)
+{
+    return p->links[link].urgent ? RU_CLASS_URGENT : RU_CLASS_NORMAL;
+}
+
 void ru_pipe_send(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_time now,
                   ru_effects *fx)
 {
@@ -240,7 +246,7 @@ void ru_pipe_send(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
     ru_xfer_id id;
     const ru_chan_send_in in = {.to = p->nodes[to],
                                 .name = {stream_of(p, link), number},
-                                .class = RU_CLASS_NORMAL,
+                                .class = class_of(p, link),
                                 .rank = p->links[link].rank,
                                 .spans = &span,
                                 .n_spans = 1,
@@ -262,7 +268,7 @@ void ru_pipe_post(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
                                 .name = {stream_of(p, link), number},
                                 .spans = &span,
                                 .n_spans = 1,
-                                .class = RU_CLASS_NORMAL,
+                                .class = class_of(p, link),
                                 .rank = p->links[link].rank,
                                 .cookie = cookie_of(link, number, POSTED),
                                 .label = p->links[link].label};

@@ -25,6 +25,7 @@ typedef struct ru_pipe_link {
     uint32_t from, to; /* stages */
     uint16_t label;    /* of its records (ru_recorder_name); 0: none */
     uint16_t rank;     /* smaller leaves first */
+    bool urgent;       /* before all that are not */
 } ru_pipe_link;
 
 typedef enum ru_pipe_what {
@@ -49,7 +50,9 @@ typedef struct ru_pipe_options {
     ru_node *node;
     ru_node_id self;
     uint32_t n; /* stages and members: each of several workers of a stage counts as a stage here */
-    const uint32_t *stage_of; /* [n] for people, rising; NULL: each stage has one worker */
+    const uint32_t *stage_of; /* [n] for people; NULL: each stage has one worker */
+    const char *called;       /* what people call it; NULL: "stage" */
+    uint32_t stages;          /* for people; 0: n */
     void (*news)(void *self, const ru_pipe_news *news, ru_time now);
     void *news_self;
 } ru_pipe_options;

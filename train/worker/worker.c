@@ -199,7 +199,7 @@ uint64_t ru_worker_key(const uint8_t *token, uint32_t token_bytes)
 ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker_result *out,
                         ru_err *err)
 {
-    if (opt->train.job->train.parallel == RU_PARALLEL_PIPELINE) {
+    if (ru_pipe_job_is(opt->train.job)) {
         return ru_pipe_worker_run(opt, arena, out, err);
     }
     rui_worker *w = RU_NEW(arena, rui_worker, 1);

@@ -14,6 +14,11 @@ enum { XFERS_MAX = 1 << 15 };
 /* -- what a pipeline cannot do ------------------------------------------------------------------
  */
 
+static bool is_placed(const ru_job *job)
+{
+    return job->train.parallel == RU_PARALLEL_PLACED;
+}
+
 const char *ru_pipe_job_against(const ru_job *job)
 {
     const ru_job_train *t = &job->train;
@@ -22,7 +27,7 @@ const char *ru_pipe_job_against(const ru_job *job)
         const char *why;
     } against[] = {
         {t->servers > 0, "has no sums that servers could add; leave out train.servers"},
-        {t->clip_norm > 0, "does not add the norms of its stages; leave out train.clip_norm"},
+        {t->clip_norm > 0, "does not add the norms of its parts; leave out train.clip_norm"},
         {t->ema > 0, "keeps no moving means; leave out train.ema"},
         {t->histograms > 0, "writes no histograms; leave out train.histograms"},
         {t->batch_schedule.n > 0, "has one size of micro-batches; leave out train.batch_schedule"},
@@ -40,14 +45,35 @@ const char *ru_pipe_job_against(const ru_job *job)
     return NULL;
 }
 
+bool ru_pipe_job_is(const ru_job *job)
+{
+    return job->train.parallel == RU_PARALLEL_PIPELINE || is_placed(job);
+}
+
+static ru_status check_placed(const ru_job *job, uint32_t workers, ru_err *err)
+{
+    if (job->train.placed.devices.n == 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.parallel is placed, but train.placed.devices is empty; name the "
+                       "worker of some layers, as in devices: {branch2: 2}");
+    }
+    return workers > 1 ? RU_OK
+                       : RU_FAIL(err, RU_E_CONFIG,
+                                 "train.parallel is placed, which needs at least 2 workers; start "
+                                 "the job with -w 2");
+}
+
 ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
 {
     const ru_job_train *t = &job->train;
     const char *why = ru_pipe_job_against(job);
     if (why != NULL) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "train.parallel is pipeline, and a pipeline %s, or train data parallel",
-                       why);
+        return RU_FAIL(err, RU_E_CONFIG, "train.parallel is %s, and %s %s, or train data parallel",
+                       is_placed(job) ? "placed" : "pipeline",
+                       is_placed(job) ? "a placed step" : "a pipeline", why);
+    }
+    if (is_placed(job)) {
+        return check_placed(job, workers, err);
     }
     uint32_t stages = t->pipeline.cut.n + 1, seats = 0;
     const ru_conf_i64s *of = &t->pipeline.workers;
@@ -227,18 +253,33 @@ static ru_status list_states(rui_pipe_worker *w, ru_err *err)
 }
 
 /* A link between seats. */
-static void put_link(rui_pipe_worker *w, uint32_t from, uint32_t to, uint16_t rank, int64_t bytes)
+static void put_link(rui_pipe_worker *w, const ru_pipe_link *l, int64_t bytes)
 {
-    char name[64];
-    (void)snprintf(name, sizeof name, "stage %u to %u", w->seats.stage[from] + 1,
-                   w->seats.stage[to] + 1);
-    w->links[w->n_links] = (ru_pipe_link){
-        .from = from,
-        .to = to,
-        .label = rank == 0 ? ru_recorder_name(w->t.recorder, name, "stage") : 0,
-        .rank = rank,
-    };
+    w->links[w->n_links] = *l;
     w->plan.bytes[w->n_links++] = bytes;
+}
+
+/* Of pieces, for the part `to` [to; back: behind all parts that go forward]: what the plan computes
+ * first leaves first. */
+static void put_piece(rui_pipe_worker *w, uint32_t from, uint32_t to, const ru_stage_edge *e,
+                      bool back, int64_t bytes)
+{
+    const ru_placed *p = &w->seats.placed;
+    uint32_t turn = 0;
+    char name[64];
+    while (turn < p->n && p->order[turn] != (back ? e->from : e->to)) {
+        turn++;
+    }
+    turn = back ? 2 * p->n - turn : turn;
+    (void)snprintf(name, sizeof name, "%s %u to %u", w->seats.called, w->seats.place[from] + 1,
+                   w->seats.place[to] + 1);
+    put_link(w,
+             &(ru_pipe_link){.from = from,
+                             .to = to,
+                             .label = ru_recorder_name(w->t.recorder, name, "stage"),
+                             .rank = (uint16_t)(turn < UINT16_MAX ? turn : UINT16_MAX),
+                             .urgent = p->n > 0},
+             bytes);
 }
 
 /* Pieces leave before sums, sums before states. Replicas a and b have a micro-batch in common where
@@ -258,20 +299,25 @@ static void put_links(rui_pipe_worker *w)
                 j += m;
             }
             bool meet = j < m * n;
-            put_link(w, first[e->from] + a, first[e->to] + b, 0, meet ? bytes : 0);
-            put_link(w, first[e->to] + b, first[e->from] + a, 0, meet ? back : 0);
+            a += first[e->from];
+            b += first[e->to];
+            put_piece(w, a, b, e, false, meet ? bytes : 0);
+            put_piece(w, b, a, e, true, meet ? back : 0);
         }
     }
     w->plan.sums = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
         w->plan.sum[k] = w->n_links;
         for (uint32_t i = 0; i < workers[k] * workers[k] && workers[k] > 1; i++) {
-            put_link(w, first[k] + i / workers[k], first[k] + i % workers[k], 1, 0);
+            ru_pipe_link l = {
+                .from = first[k] + i / workers[k], .to = first[k] + i % workers[k], .rank = 1};
+            put_link(w, &l, 0);
         }
     }
     w->plan.state = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
-        put_link(w, first[k], w->seats.n - 1, 2, w->state_bytes[k]);
+        ru_pipe_link l = {.from = first[k], .to = w->seats.n - 1, .rank = 2};
+        put_link(w, &l, w->state_bytes[k]);
     }
 }
 
@@ -302,6 +348,22 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+/* Devices in their order, the one with the loss last, because it leads. */
+static void seat_devices(rui_pipe_worker *w)
+{
+    rui_pipe_seats *s = &w->seats;
+    uint32_t leads = s->placed.device[s->placed.n - 1], seat = 0;
+    for (uint32_t d = 0; d < s->n; d++) {
+        s->place[d == leads ? s->n - 1 : seat++] = d;
+    }
+    for (uint32_t k = 0; k < s->placed.n; k++) {
+        s->workers[k] = 1;
+        for (uint32_t at = 0; at < s->n; at++) {
+            s->first[k] = s->place[at] == s->placed.device[k] ? at : s->first[k];
+        }
+    }
+}
+
 /* Who has which stage. Running statistics follow each other from micro-batch to micro-batch, so
  * they need one worker. */
 static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
@@ -309,18 +371,26 @@ static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
     const ru_conf_i64s *of = &w->t.job->train.pipeline.workers;
     uint32_t stages = w->stages.n;
     rui_pipe_seats *s = &w->seats;
+    bool placed = s->placed.n > 0;
     *s = (rui_pipe_seats){.n = w->opt->founders,
                           .workers = RU_NEW(w->arena, uint32_t, stages),
                           .first = RU_NEW(w->arena, uint32_t, stages),
-                          .stage = RU_NEW(w->arena, uint32_t, w->opt->founders)};
-    if (s->workers == NULL || s->first == NULL || s->stage == NULL) {
+                          .place = RU_NEW(w->arena, uint32_t, w->opt->founders),
+                          .called = placed ? "device" : "stage",
+                          .places = placed ? w->opt->founders : stages,
+                          .placed = s->placed};
+    if (s->workers == NULL || s->first == NULL || s->place == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    if (placed) {
+        seat_devices(w);
+        return RU_OK;
     }
     for (uint32_t k = 0, seat = 0; k < stages; k++) {
         s->workers[k] = of->n > 0 ? (uint32_t)of->at[k] : 1;
         s->first[k] = seat;
         for (uint32_t r = 0; r < s->workers[k]; r++) {
-            s->stage[seat++] = k;
+            s->place[seat++] = k;
         }
         if (s->workers[k] > 1 && w->stages.at[k].n_stats > 0) {
             return RU_FAIL(err, RU_E_CONFIG,
@@ -363,9 +433,17 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
     so.share_of = j->batch;
     so.batch = w->micro_n;
     so.accumulate = 1;
-    RU_TRY(ru_stages_build(&t->model.train, &so, j->pipeline.cut.at, j->pipeline.cut.n, w->arena,
-                           &w->stages, err));
-    RU_TRY(check_back(&w->stages, err));
+    if (is_placed(t->job)) {
+        const ru_placing in = {
+            .at = j->placed.devices.at, .n = j->placed.devices.n, .devices = w->opt->founders};
+        w->schedule = RU_PIPE_SCHEDULE_FLUSH;
+        RU_TRY(ru_stages_place(&t->model.train, &so, &in, w->arena, &w->stages, &w->seats.placed,
+                               err));
+    } else {
+        RU_TRY(ru_stages_build(&t->model.train, &so, j->pipeline.cut.at, j->pipeline.cut.n,
+                               w->arena, &w->stages, err));
+        RU_TRY(check_back(&w->stages, err));
+    }
     RU_TRY(list_seats(w, err));
     RU_TRY(list_states(w, err));
     return list_links(w, err);
@@ -388,7 +466,9 @@ static ru_status open_node(rui_pipe_worker *w, ru_err *err)
     const ru_pipe_options po = {.node = w->shell.timers.node,
                                 .self = w->shell.id,
                                 .n = w->seats.n,
-                                .stage_of = w->seats.stage,
+                                .stage_of = w->seats.place,
+                                .called = w->seats.called,
+                                .stages = w->seats.places,
                                 .news = news,
                                 .news_self = w};
     return ru_pipe_open(&po, &w->arena_loop, &w->pipe, err);
@@ -398,14 +478,14 @@ static ru_status open_all(rui_pipe_worker *w, ru_err *err)
 {
     if (w->opt->shell.newcomer) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "this job is a pipeline, whose stages all have their worker; nobody can "
-                       "join it");
+                       "this job is %s, whose workers all started together; nobody can join it",
+                       is_placed(w->opt->train.job) ? "placed" : "a pipeline");
     }
     RU_TRY(ru_pipe_job_check(w->opt->train.job, w->opt->founders, err));
     if (w->opt->weights != NULL) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "--weights gives the weights of one worker, and one of a pipeline has those "
-                       "of its stage; leave it out, or train data parallel");
+                       "--weights gives the weights of one worker, and one of this job has those "
+                       "of its layers; leave it out, or train data parallel");
     }
     RU_TRY(ru_shell_open(&w->shell, &w->opt->shell, &shell_ops, w, &w->arena_loop, err));
     RU_TRY(ru_shell_line(&w->shell, &w->line, RUI_PIPE_EVENTS_MAX, sizeof(rui_pipe_event), err));

@@ -1,4 +1,5 @@
-/* One worker process of a pipelined job: it has one stage of the model.
+/* One worker process of a pipelined job: it has one stage of the model; or of a placed job: it is
+ * one of its devices, with several parts of the step.
  *
  *   loop thread     a live process (host/shell.h) with the pipeline's part (train/pipe/pipe.h)
  *   compute thread  its stage: parts of a step in their fixed order, what crosses, the update
@@ -12,13 +13,15 @@
 
 #include "train/worker/worker.h"
 
-/* As ru_worker_run, for a job with train.parallel: pipeline. */
+/* train.parallel: pipeline or placed. */
+bool ru_pipe_job_is(const ru_job *job);
+/* As ru_worker_run, for such a job. */
 RU_MUST_USE ru_status ru_pipe_worker_run(const ru_worker_options *opt, ru_arena *arena,
                                          ru_worker_result *out, ru_err *err);
-/* What of the job a pipeline cannot do, and what to do: "keeps no moving means; leave out
- * train.ema"; NULL: nothing. */
+/* What of the job a pipeline and a placed step cannot do, and what to do: "keeps no moving means;
+ * leave out train.ema"; NULL: nothing. */
 const char *ru_pipe_job_against(const ru_job *job);
-/* Can this job be a pipeline of `workers` processes? Errors: RU_E_CONFIG naming the key that stands
+/* Can this job run so on `workers` processes? Errors: RU_E_CONFIG naming the key that stands
  * against it. */
 RU_MUST_USE ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err);
 

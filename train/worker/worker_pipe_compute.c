@@ -26,14 +26,14 @@ void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x)
 
 static const ru_stage *own(const rui_pipe_worker *w)
 {
-    return &w->stages.at[w->stage];
+    return &w->stages.at[w->at->stage];
 }
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
 static uint32_t late(const rui_pipe_worker *w)
 {
-    return ru_pipe_late(w->schedule, w->stage, w->stages.n);
+    return ru_pipe_late(w->schedule, w->at->stage, w->stages.n);
 }
 
 /* The memory of the gradients of `e` in value order: where each update follows its gradients, all
@@ -71,18 +71,18 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_er
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.share = share;
     eo.own_params = share != NULL && late(w) > 0;
-    eo.plain_grads = w->seats.workers[w->stage] > 1; /* workers may choose other layouts */
+    eo.plain_grads = w->seats.workers[w->at->stage] > 1; /* workers may choose other layouts */
     if (share != NULL && w->course.on) {
         RU_TRY(grads_of(w, share, &eo.grad_at, err));
     }
     ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
-    return st == RU_E_MEM
-               ? ru_err_wrap(err, st,
-                             "stage %u of %u does not fit into memory with %u "
-                             "micro-batches of %lld samples; cut it, or raise "
-                             "train.accumulate",
-                             w->stage + 1, w->stages.n, w->n_slots, (long long)w->micro_n)
-               : st;
+    return st == RU_E_MEM ? ru_err_wrap(err, st,
+                                        "%s %u of %u does not fit into memory with %u "
+                                        "micro-batches of %lld samples; cut it, or raise "
+                                        "train.accumulate",
+                                        w->seats.called, w->seats.place[w->seats.own] + 1,
+                                        w->seats.places, w->n_slots, (long long)w->micro_n)
+                          : st;
 }
 
 /* -- what leaves ------------------------------------------------------------------------------- */
@@ -121,6 +121,13 @@ static ru_status on_made(void *self, const ru_exe_at *at)
         *x->made = at->data;
         return RU_OK;
     }
+    const ru_stage_edge *e = &x->w->stages.edges[x->edge];
+    const rui_pipe_part *to = rui_pipe_own(x->w, x->back ? e->from : e->to);
+    if (to != NULL) { /* another part of this worker: one micro-batch is on its way */
+        memcpy(ru_exe_input(to->slot[0], x->back ? e->seed : e->in), at->data,
+               (size_t)ru_type_bytes(&e->type));
+        return RU_OK;
+    }
     uint32_t number, link = link_of(x->w, x->edge, x->back, &number);
     return rui_flow_put(x->w, link, number, at->data);
 }
@@ -138,19 +145,19 @@ static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
         const ru_stage_edge *x = &w->stages.edges[i / 2];
         bool back = i % 2 == 1;
         ru_value_id v = back ? x->grad : x->out;
-        if ((back ? x->to : x->from) == w->stage && v.v != 0) {
+        if ((back ? x->to : x->from) == w->at->stage && v.v != 0) {
             all[n] = (leaving){.w = w, .edge = i / 2, .back = back};
             ports[n] = (ru_exe_port){.value = v, .leaves = true, .fn = on_made, .self = &all[n]};
             n++;
         }
     }
     for (uint32_t i = 0; i < s->n_stats; i++) {
-        all[n] = (leaving){.w = w, .made = &w->made[slot * s->n_stats + i]};
+        all[n] = (leaving){.w = w, .made = &w->at->made[slot * s->n_stats + i]};
         ports[n] =
             (ru_exe_port){.value = s->news[i], .leaves = true, .fn = on_made, .self = &all[n]};
         n++;
     }
-    return ru_exe_ports_set(w->slot[slot], ports, n, err);
+    return ru_exe_ports_set(w->at->slot[slot], ports, n, err);
 }
 
 /* Which records are whose (trace/read/stages.h). */
@@ -162,7 +169,12 @@ static void name_records(rui_pipe_worker *w)
     w->names = (rui_pipe_names){.forward = ru_recorder_name(r, "forward", "train"),
                                 .backward = ru_recorder_name(r, "backward", "train"),
                                 .update = ru_recorder_name(r, "update", "train")};
-    (void)snprintf(text, sizeof text, "%u %u %u %s %s", w->stage, w->stages.n, w->micro,
+    if (w->seats.placed.n > 0) {
+        (void)snprintf(text, sizeof text, "%u %u", w->seats.place[w->seats.own], w->seats.n);
+        ru_recorder_meta(r, "placed", text);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%u %u %u %s %s", w->at->stage, w->stages.n, w->micro,
                    ru_pipe_schedule_names[w->schedule], own(w)->first);
     ru_recorder_meta(r, w->seats.n == w->stages.n ? "pipe" : "pipe workers", text);
 }
@@ -171,86 +183,157 @@ static void name_records(rui_pipe_worker *w)
 static void size_sums(rui_pipe_worker *w)
 {
     const ru_exe_grad *g;
-    uint32_t n = ru_exe_grads(w->home, &g), m = w->seats.workers[w->stage];
+    uint32_t n = ru_exe_grads(w->at->home, &g), m = w->seats.workers[w->at->stage];
     int64_t bytes = 0;
     for (uint32_t k = 0; k < n; k++) {
         bytes += g[k].size_bytes;
     }
     for (uint32_t k = 0; k < m * m && m > 1; k++) {
-        w->plan.bytes[w->plan.sum[w->stage] + k] = bytes;
+        w->plan.bytes[w->plan.sum[w->at->stage] + k] = bytes;
     }
 }
 
 /* What `rubato explain` shows of it. */
 static void tell_memory(rui_pipe_worker *w)
 {
-    const ru_graph *g = &own(w)->step.graph;
     int64_t weights = 0, all = 0;
     char text[96];
-    for (uint32_t v = 1; v < g->n_values; v++) {
-        bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
-        weights += is ? ru_type_bytes(&g->values[v].type) : 0;
+    for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
+        const ru_graph *g = &own(w)->step.graph;
+        for (uint32_t v = 1; v < g->n_values; v++) {
+            bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
+            weights += is ? ru_type_bytes(&g->values[v].type) : 0;
+        }
+        for (uint32_t k = 0; k <= w->n_slots; k++) {
+            ru_exe_stats s;
+            ru_exe_stats_get(k < w->n_slots ? w->at->slot[k] : w->at->home, &s);
+            all += s.arena_bytes + s.state_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
+        }
     }
-    for (uint32_t k = 0; k <= w->n_slots; k++) {
-        ru_exe_stats s;
-        ru_exe_stats_get(k < w->n_slots ? w->slot[k] : w->home, &s);
-        all += s.arena_bytes + s.state_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
-    }
+    w->at = w->parts;
     (void)snprintf(text, sizeof text, "%u %lld %lld",
-                   ru_pipe_versions(w->schedule, w->stage, w->stages.n), (long long)weights,
+                   ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
                    (long long)all);
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
+}
+
+uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage)
+{
+    return w->seats.placed.n > 0
+               ? 1
+               : ru_pipe_in_flight(w->schedule, w->seats.workers, stage, w->stages.n, w->micro);
+}
+
+rui_pipe_part *rui_pipe_own(const rui_pipe_worker *w, uint32_t stage)
+{
+    for (uint32_t k = 0; k < w->n_parts; k++) {
+        if (w->parts[k].stage == stage) {
+            return &w->parts[k];
+        }
+    }
+    return NULL;
+}
+
+/* The executables of the part under way, with its state. */
+static ru_status open_part(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    rui_pipe_part *p = w->at;
+    p->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
+    p->made = RU_NEW(w->arena, const void *, w->n_slots *own(w)->n_stats + 1);
+    if (p->slot == NULL || p->made == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    RU_TRY(open_exe(w, NULL, &p->home, err));
+    for (uint32_t k = 0; k < w->n_slots; k++) {
+        RU_TRY(open_exe(w, p->home, &p->slot[k], err));
+        RU_TRY(set_ports(w, k, err));
+    }
+    t->exe = p->home;
+    t->step = own(w)->step;
+    RU_TRY(rui_trainer_fill(t, err));
+    for (uint32_t k = 0; k < w->n_slots && w->course.on; k++) { /* they write what home reads */
+        if (ru_exe_grads_hash(p->slot[k]) != ru_exe_grads_hash(p->home)) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "executables of stage %u lay out their gradients differently; set "
+                           "train.autotune: false",
+                           p->stage + 1);
+        }
+    }
+    for (uint32_t k = 0; k < w->n_slots && late(w) > 0; k++) {
+        RU_TRY(ru_exe_params_copy(p->slot[k], p->home, err));
+    }
+    return RU_OK;
+}
+
+/* What this worker computes: its stage, or the parts of its device. */
+static ru_status list_parts(rui_pipe_worker *w, ru_err *err)
+{
+    const rui_pipe_seats *s = &w->seats;
+    w->parts = RU_NEW(w->arena, rui_pipe_part, s->placed.n + 1);
+    if (w->parts == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    for (uint32_t k = 0; k < s->placed.n; k++) {
+        uint32_t stage = s->placed.order[k];
+        if (s->first[stage] == s->own) {
+            w->parts[w->n_parts++].stage = stage;
+        }
+    }
+    if (s->placed.n == 0) {
+        w->parts[w->n_parts++].stage = s->place[s->own];
+    }
+    w->at = w->parts;
+    w->seats.replica = s->placed.n == 0 ? s->own - s->first[w->at->stage] : 0;
+    return RU_OK;
+}
+
+static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
+{
+    const uint32_t *workers = w->seats.workers;
+    rui_pipe_course *c = &w->course;
+    uint32_t m = workers[w->at->stage];
+    *c = (rui_pipe_course){.on = ru_pipe_flows_on(w->schedule),
+                           .n = 2 * w->micro / m * w->n_parts,
+                           .ahead = rui_pipe_ahead(w, w->at->stage),
+                           .limit = INT64_MAX};
+    w->n_slots = c->on ? late(w) + 1 : c->ahead;
+    c->order = RU_NEW(w->arena, ru_pipe_act, c->n);
+    if (c->order == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    if (w->seats.placed.n > 0) {
+        ru_pipe_order_placed(w->n_parts, w->micro, c->order);
+    } else if (!c->on) {
+        ru_pipe_order(w->schedule, workers, w->at->stage, w->seats.replica, w->stages.n, w->micro,
+                      c->order);
+    }
+    return RU_OK;
 }
 
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
+    bool reads = false;
+    RU_TRY(list_parts(w, err));
     name_records(w);
-    const uint32_t *workers = w->seats.workers;
-    uint32_t m = workers[w->stage];
-    w->course = (rui_pipe_course){.on = ru_pipe_flows_on(w->schedule), .limit = INT64_MAX};
-    w->course.ahead = ru_pipe_in_flight(w->schedule, workers, w->stage, w->stages.n, w->micro);
-    w->n_slots = w->course.on ? late(w) + 1 : w->course.ahead;
-    w->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
-    w->course.order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro / m);
-    w->made = RU_NEW(w->arena, const void *, w->n_slots *own(w)->n_stats + 1);
-    if (w->slot == NULL || w->course.order == NULL || w->made == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    RU_TRY(list_acts(w, err));
+    for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
+        RU_TRY(open_part(w, err));
+        reads = reads || own(w)->step.x[0].v != 0 || own(w)->step.y[0].v != 0;
     }
-    if (!w->course.on) {
-        ru_pipe_order(w->schedule, workers, w->stage, w->seats.replica, w->stages.n, w->micro,
-                      w->course.order);
-    }
-    RU_TRY(open_exe(w, NULL, &w->home, err));
-    for (uint32_t k = 0; k < w->n_slots; k++) {
-        RU_TRY(open_exe(w, w->home, &w->slot[k], err));
-        RU_TRY(set_ports(w, k, err));
-    }
-    t->exe = w->home;
-    t->step = own(w)->step;
-    RU_TRY(rui_trainer_fill(t, err));
-    bool reads = own(w)->step.x[0].v != 0 || own(w)->step.y[0].v != 0;
+    w->at = w->parts;
+    t->exe = w->at->home;
     const ru_stream_options so = {.seed = (uint64_t)t->job->train.seed,
                                   .augment = t->job->data.augment,
                                   .shuffle = ru_job_shuffle(t->job),
                                   .batch = w->micro_n,
-                                  .stride = w->micro_n * m,
+                                  .stride = w->micro_n * w->seats.workers[w->at->stage],
                                   .start = t->samples + w->micro_n * w->seats.replica,
                                   .threads = t->job->data.threads,
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
-    for (uint32_t k = 0; k < w->n_slots && w->course.on; k++) { /* they write what home reads */
-        if (ru_exe_grads_hash(w->slot[k]) != ru_exe_grads_hash(w->home)) {
-            return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           "executables of stage %u lay out their gradients differently; set "
-                           "train.autotune: false",
-                           w->stage + 1);
-        }
-    }
-    for (uint32_t k = 0; k < w->n_slots && late(w) > 0; k++) {
-        RU_TRY(ru_exe_params_copy(w->slot[k], w->home, err));
-    }
     tell_memory(w);
     size_sums(w);
     return rui_flows_open(w, err);
@@ -258,21 +341,22 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 
 /* -- one part of a step ------------------------------------------------------------------------ */
 
-/* Every stage reads the samples that it needs by itself. */
+/* Every worker reads the samples that it needs by itself; its parts share those of a micro-batch,
+ * which its first part reads. */
 static ru_status feed(rui_pipe_worker *w, ru_exe *e, ru_err *err)
 {
     const ru_step_graph *s = &own(w)->step;
-    ru_batch b = {0};
+    ru_batch *b = &w->course.batch;
     if (w->stream == NULL) {
         return RU_OK;
     }
     ru_time begun = ru_clock_now();
-    RU_TRY(ru_stream_next(w->stream, &b, err));
-    RU_CHECK(b.n == w->micro_n);
+    RU_TRY(w->at == w->parts ? ru_stream_next(w->stream, b, err) : RU_OK);
+    RU_CHECK(b->n == w->micro_n);
     for (uint32_t k = 0; k < 2; k++) {
         ru_value_id v = k == 0 ? s->x[0] : s->y[0];
         if (v.v != 0) {
-            memcpy(ru_exe_input(e, v), b.fields[k],
+            memcpy(ru_exe_input(e, v), b->fields[k],
                    (size_t)ru_type_bytes(&ru_graph_value(&s->graph, v)->type));
         }
     }
@@ -288,7 +372,8 @@ static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back)
     for (uint32_t i = 0; i < w->stages.n_edges; i++) {
         const ru_stage_edge *x = &w->stages.edges[i];
         ru_value_id v = back ? x->seed : x->in;
-        if ((back ? x->from : x->to) != w->stage || v.v == 0) {
+        bool here = rui_pipe_own(w, back ? x->to : x->from) != NULL; /* put there by on_made */
+        if ((back ? x->from : x->to) != w->at->stage || v.v == 0 || here) {
             continue;
         }
         void *piece;
@@ -311,16 +396,19 @@ static ru_status forward(rui_pipe_worker *w, uint32_t slot, bool first, const ru
                          ru_err *err)
 {
     const ru_stage *s = own(w);
-    ru_exe *e = w->slot[slot];
+    ru_exe *e = w->at->slot[slot];
     RU_TRY(feed(w, e, err));
     RU_TRY(take(w, e, false));
     RU_TRY(ru_exe_phase(e, RU_PHASE_FORWARD, args, err));
     for (uint32_t k = 0; k < s->n_stats; k++) {
-        RU_TRY(ru_exe_state_write(w->home, s->stats[k], w->made[slot * s->n_stats + k], err));
+        RU_TRY(
+            ru_exe_state_write(w->at->home, s->stats[k], w->at->made[slot * s->n_stats + k], err));
     }
-    w->loss = figure(e, s->step.loss, w->loss, first);
-    w->correct = figure(e, s->step.correct, w->correct, first);
-    w->count = figure(e, s->step.count, w->count, first);
+    if (own(w) == &w->stages.at[w->stages.n - 1]) {
+        w->loss = figure(e, s->step.loss, w->loss, first);
+        w->correct = figure(e, s->step.correct, w->correct, first);
+        w->count = figure(e, s->step.count, w->count, first);
+    }
     return RU_OK;
 }
 
@@ -328,16 +416,16 @@ static ru_status backward(rui_pipe_worker *w, uint32_t slot, bool first, const r
                           ru_err *err)
 {
     const ru_exe_grad *to, *from;
-    ru_exe *e = w->slot[slot];
+    ru_exe *e = w->at->slot[slot];
     RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
     if (w->course.on) { /* they stand there */
         return RU_OK;
     }
     if (!first) {
-        return ru_exe_grads_add(w->home, e, err);
+        return ru_exe_grads_add(w->at->home, e, err);
     }
-    uint32_t n = ru_exe_grads(w->home, &to);
+    uint32_t n = ru_exe_grads(w->at->home, &to);
     RU_CHECK(ru_exe_grads(e, &from) == n);
     for (uint32_t k = 0; k < n; k++) {
         memcpy(to[k].data, from[k].data, (size_t)to[k].size_bytes);
@@ -354,7 +442,7 @@ static ru_status renew(rui_pipe_worker *w, int64_t step, ru_err *err)
     bool drained = step + 1 == w->course.limit;
     for (uint32_t k = 0; k < w->n_slots; k++) {
         bool own = k == (uint64_t)step % w->n_slots;
-        RU_TRY(own || drained ? ru_exe_params_copy(w->slot[k], w->home, err) : RU_OK);
+        RU_TRY(own || drained ? ru_exe_params_copy(w->at->slot[k], w->at->home, err) : RU_OK);
     }
     return RU_OK;
 }
@@ -365,15 +453,15 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     if (s->n_params == 0) {
         return RU_OK;
     }
-    *(float *)ru_exe_input(w->home, s->lr) = (float)lr;
+    *(float *)ru_exe_input(w->at->home, s->lr) = (float)lr;
     for (uint32_t k = 0; k < s->n_rates; k++) {
-        *(float *)ru_exe_input(w->home, s->rates[k].input) = (float)(lr * s->rates[k].factor);
+        *(float *)ru_exe_input(w->at->home, s->rates[k].input) = (float)(lr * s->rates[k].factor);
     }
     if (s->step.v != 0) {
-        *(int64_t *)ru_exe_input(w->home, s->step) = args->step + 1;
+        *(int64_t *)ru_exe_input(w->at->home, s->step) = args->step + 1;
     }
     ru_time begun = ru_clock_now();
-    ru_status st = ru_exe_phase(w->home, RU_PHASE_UPDATE, args, err);
+    ru_status st = ru_exe_phase(w->at->home, RU_PHASE_UPDATE, args, err);
     st = st == RU_OK && late(w) > 0 ? renew(w, args->step, err) : st;
     ru_rec_span(w->t.recorder, w->names.update, begun.ns, ru_clock_now().ns, 0);
     return st;
@@ -397,7 +485,7 @@ static ru_status hear(rui_pipe_worker *w, rui_pipe_decision *d)
 
 static bool leads(const rui_pipe_worker *w)
 {
-    return w->stage + 1 == w->stages.n;
+    return w->seats.own + 1 == w->seats.n;
 }
 
 /* All gradients of an executable, one behind another. */
@@ -414,20 +502,20 @@ static void copy_grads(ru_exe *e, uint8_t *at, bool out)
  * the others, so that all have the same bits. */
 static ru_status add_replicas(rui_pipe_worker *w, uint32_t m, ru_err *err)
 {
-    uint32_t own = w->seats.replica, links = w->plan.sum[w->stage], round = w->turn.round;
+    uint32_t own = w->seats.replica, links = w->plan.sum[w->at->stage], round = w->turn.round;
     void *mine = NULL, *sum;
     for (uint32_t k = 0; k < m; k++) {
         if (k != own) {
             RU_TRY(rui_flow_place(w, links + own * m + k, round, &mine));
-            copy_grads(w->home, mine, true);
+            copy_grads(w->at->home, mine, true);
             rui_flow_go(w, links + own * m + k, round);
         }
     }
     for (uint32_t k = 0; k < m; k++) { /* what is sent stays until the next step */
         sum = mine;
         RU_TRY(k != own ? rui_flow_place(w, links + k * m + own, round, &sum) : RU_OK);
-        copy_grads(k == 0 ? w->home : w->slot[0], sum, false);
-        RU_TRY(k > 0 ? ru_exe_grads_add(w->home, w->slot[0], err) : RU_OK);
+        copy_grads(k == 0 ? w->at->home : w->at->slot[0], sum, false);
+        RU_TRY(k > 0 ? ru_exe_grads_add(w->at->home, w->at->slot[0], err) : RU_OK);
         if (k != own) {
             rui_flow_go(w, links + k * m + own, round);
         }
@@ -441,6 +529,7 @@ static ru_status one_part(rui_pipe_worker *w, int64_t step, ru_pipe_act act, uin
     const ru_run_args args = {.seed = (uint64_t)w->t.job->train.seed,
                               .step = step,
                               .sample_offset = (int64_t)act.micro * w->micro_n};
+    w->at = &w->parts[act.part];
     w->turn = (rui_pipe_turn){.round = (uint32_t)(step - w->first_step), .micro = act.micro};
     ru_time begun = ru_clock_now();
     RU_TRY(act.back ? backward(w, slot, first, &args, err) : forward(w, slot, first, &args, err));
@@ -487,8 +576,8 @@ static ru_status parts_on(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
 static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *d,
                        ru_err *err)
 {
-    uint32_t m = w->seats.workers[w->stage], left = w->micro / m;
-    for (uint32_t k = 0; k < 2 * w->micro / m; k++) {
+    uint32_t m = w->seats.workers[w->parts[0].stage], left = w->course.n / 2;
+    for (uint32_t k = 0; k < w->course.n; k++) {
         uint32_t i = w->course.order[k].micro / m; /* of those of this worker */
         RU_TRY(one_part(w, step, w->course.order[k], i % w->n_slots, i == 0, err));
         left -= !w->course.order[k].back;
@@ -501,19 +590,22 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
     return leads(w) ? RU_OK : hear(w, d);
 }
 
-/* All states of this stage, to the leader. */
+/* All states of this worker, to the leader. */
 static ru_status send_states(rui_pipe_worker *w, ru_err *err)
 {
     void *place;
-    uint32_t link = w->plan.state + w->stage, number = w->saves++;
-    RU_TRY(rui_flow_place(w, link, number, &place));
-    for (uint32_t k = 0; k < w->n_states; k++) {
-        const rui_pipe_state *s = &w->states[k];
-        RU_TRY(s->stage == w->stage
-                   ? ru_exe_state_read(w->home, s->value, (uint8_t *)place + s->offset, err)
-                   : RU_OK);
+    uint32_t number = w->saves++;
+    for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts; p++) {
+        uint32_t link = w->plan.state + p->stage;
+        RU_TRY(rui_flow_place(w, link, number, &place));
+        for (uint32_t k = 0; k < w->n_states; k++) {
+            const rui_pipe_state *s = &w->states[k];
+            RU_TRY(s->stage == p->stage
+                       ? ru_exe_state_read(p->home, s->value, (uint8_t *)place + s->offset, err)
+                       : RU_OK);
+        }
+        rui_flow_go(w, link, number);
     }
-    rui_flow_go(w, link, number);
     return RU_OK;
 }
 
@@ -541,7 +633,11 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     int64_t read_ns = t->split.input_ns;
     w->waited_ns = 0;
     RU_TRY(w->course.on ? parts_on(w, step, lr, &d, err) : parts(w, step, lr, &d, err));
-    RU_TRY(update(w, lr, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = step}, err));
+    const ru_run_args args = {.seed = (uint64_t)t->job->train.seed, .step = step};
+    for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
+        RU_TRY(update(w, lr, &args, err));
+    }
+    w->at = w->parts;
     t->batch = t->job->train.batch;
     t->step_done = step + 1;
     t->samples += t->batch;
@@ -569,8 +665,6 @@ static ru_status work(rui_pipe_worker *w, ru_err *err)
 {
     RU_TRY(wait_for(w, &w->told.viewed));
     w->seats.own = w->told.seat;
-    w->stage = w->seats.stage[w->seats.own];
-    w->seats.replica = w->seats.own - w->seats.first[w->stage];
     RU_TRY(open_stage(w, err));
     RU_TRY(leads(w) ? rui_pipe_lead_open(w, err) : RU_OK);
     rui_trainer_record(&w->t);
@@ -607,7 +701,12 @@ void rui_pipe_compute(void *self)
             w, (rui_pipe_event){.word = failed ? RUI_PIPE_SAY_FAILED : RUI_PIPE_SAY_FINISHED});
     }
     ru_stream_close(w->stream);
-    for (uint32_t k = 0; k < w->n_slots && w->slot != NULL; k++) {
-        ru_exe_close(w->slot[k]);
+    for (const rui_pipe_part *p = w->parts; p != NULL && p < w->parts + w->n_parts; p++) {
+        for (uint32_t k = 0; k < w->n_slots && p->slot != NULL; k++) {
+            ru_exe_close(p->slot[k]);
+        }
+        if (p->home != w->t.exe) { /* that one is the trainer's */
+            ru_exe_close(p->home);
+        }
     }
 }

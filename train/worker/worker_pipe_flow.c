@@ -23,10 +23,10 @@ static bool is_used(const rui_pipe_worker *w, uint32_t link)
     return mine && l->from != l->to && bytes_of(w, link) > 0;
 }
 
-/* Stages of both ends, as people count. */
-static uint32_t stage_at(const rui_pipe_worker *w, uint32_t seat)
+/* Stages, or devices, of both ends, as people count. */
+static uint32_t place_at(const rui_pipe_worker *w, uint32_t seat)
 {
-    return w->seats.stage[seat] + 1;
+    return w->seats.place[seat] + 1;
 }
 
 ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
@@ -37,7 +37,7 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
     }
     uint32_t least = 1, most = 1, places = 0;
     for (uint32_t k = 0; k < w->stages.n; k++) {
-        uint32_t n = ru_pipe_in_flight(w->schedule, w->seats.workers, k, w->stages.n, w->micro);
+        uint32_t n = rui_pipe_ahead(w, k);
         least = n > least ? n : least;
     }
     while (most < least) { /* numbers of pieces may begin again at 0 */
@@ -52,9 +52,9 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
         places += ahead;
         if (places > RUI_PIPE_EVENTS_MAX / 2) {
             return RU_FAIL(err, RU_E_LIMIT,
-                           "more than %d pieces would be on their way at stage %u; lower "
+                           "more than %d pieces would be on their way at %s %u; lower "
                            "train.accumulate, or cut where fewer values cross",
-                           RUI_PIPE_EVENTS_MAX / 2, w->stage + 1);
+                           RUI_PIPE_EVENTS_MAX / 2, w->seats.called, place_at(w, w->seats.own));
         }
         int64_t bytes = bytes_of(w, k), place = (bytes + 63) / 64 * 64;
         *f = (rui_flow){.bytes = place,
@@ -64,9 +64,9 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
                         .busy = RU_NEW(w->arena, uint8_t, ahead)};
         if (f->at == NULL || f->busy == NULL) {
             return RU_FAIL(err, RU_E_MEM,
-                           "not enough memory for %u pieces of %lld bytes between stages %u and %u",
-                           ahead, (long long)bytes, stage_at(w, w->links[k].from),
-                           stage_at(w, w->links[k].to));
+                           "not enough memory for %u pieces of %lld bytes between %ss %u and %u",
+                           ahead, (long long)bytes, w->seats.called, place_at(w, w->links[k].from),
+                           place_at(w, w->links[k].to));
         }
         memset(f->busy, f->out ? 0 : 1, ahead);
     }
@@ -104,8 +104,9 @@ static void say_slow(const rui_pipe_worker *w, uint32_t link, int64_t waited_ns)
 {
     const ru_pipe_link *l = &w->links[link];
     bool in = l->to == w->seats.own;
-    ru_log(RU_LOG_INFO, "train", "waits", "stage %u has waited %.0f s for stage %u", w->stage + 1,
-           (double)waited_ns * 1e-9, stage_at(w, in ? l->from : l->to));
+    ru_log(RU_LOG_INFO, "train", "waits", "%s %u has waited %.0f s for %s %u", w->seats.called,
+           place_at(w, w->seats.own), (double)waited_ns * 1e-9, w->seats.called,
+           place_at(w, in ? l->from : l->to));
 }
 
 /* Until the place is free, or full. */

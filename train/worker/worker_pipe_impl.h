@@ -46,14 +46,27 @@ typedef struct rui_pipe_event {
     rui_pipe_decision decision;
 } rui_pipe_event;
 
-/* Workers by seat: those of stage 0, then those of stage 1. The leader has the last one. */
+/* Workers by seat: those of stage 0, then those of stage 1; of a placed step by device. The leader
+ * has the last one. */
 typedef struct rui_pipe_seats {
     uint32_t n;
     uint32_t *workers; /* [stages] */
     uint32_t *first;   /* [stages] seat of its first worker, which sends the state */
-    uint32_t *stage;   /* [n] */
+    uint32_t *place;   /* [n] its stage, or its device */
     uint32_t own, replica;
+    const char *called; /* a place: "stage" or "device" */
+    uint32_t places;
+    ru_placed placed; /* n 0: a pipeline */
 } rui_pipe_seats;
+
+/* What of a step this worker computes: its stage, or one of several parts of a placed step, which
+ * are stages too. */
+typedef struct rui_pipe_part {
+    uint32_t stage;
+    ru_exe *home;      /* state, gradient sums, update */
+    ru_exe **slot;     /* [n_slots] micro-batches in flight; share the state of home */
+    const void **made; /* [n_slots, n_stats] statistics of the last forward part */
+} rui_pipe_part;
 
 /* Links between seats: of each edge by the replicas of both stages, forward and back; of each stage
  * with several workers, from each to each, their sums of gradients; of each stage its state. */
@@ -71,9 +84,12 @@ typedef struct rui_pipe_turn {
     uint32_t micro; /* in its step */
 } rui_pipe_turn;
 
-/* What a stage computes next: a fixed list, or, of a schedule that flows on, minibatches. */
+/* What a worker computes next: a fixed list, or, of a schedule that flows on, minibatches. */
 typedef struct rui_pipe_course {
-    ru_pipe_act *order; /* [2 * micro / workers of the stage] */
+    ru_pipe_act *order; /* [n] */
+    uint32_t n;
+    ru_batch batch; /* the newest samples that were read */
+    int64_t read;   /* micro-batches that were read */
     bool on;
     uint32_t ahead; /* most on their way */
     int64_t gone;   /* step of the next one that goes forward */
@@ -140,11 +156,10 @@ typedef struct rui_pipe_worker {
     /* compute thread */
     ru_thread thread;
     ru_spsc line;
-    uint32_t stage;
-    ru_exe *home;  /* the stage's state, gradient sums, update */
-    ru_exe **slot; /* [n_slots] micro-batches in flight; share the state of home */
+    rui_pipe_part *parts; /* [n_parts] in the order in which they go forward */
+    uint32_t n_parts;
+    rui_pipe_part *at; /* the one under way */
     uint32_t n_slots;
-    const void **made; /* [n_slots, n_stats] statistics of the last forward part */
     rui_pipe_turn turn;
     rui_pipe_course course;
     ru_stream *stream;
@@ -176,6 +191,11 @@ void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number);
 /* loop thread */
 ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number);
 void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);
+
+/* Micro-batches that a worker of a stage has in flight. */
+uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage);
+/* This process's part with that stage; NULL: it is another one's. */
+rui_pipe_part *rui_pipe_own(const rui_pipe_worker *w, uint32_t stage);
 
 /* worker_pipe_compute.c */
 void rui_pipe_compute(void *self);

@@ -28,8 +28,9 @@ static ru_status read_state(void *self, const char *name, void *into, ru_err *er
     if (s == NULL) {
         return RU_FAIL(err, RU_E_BUG, "no stage has '%s'", name);
     }
-    if (s->stage == w->stage) {
-        return ru_exe_state_read(w->home, s->value, into, err);
+    const rui_pipe_part *own = rui_pipe_own(w, s->stage);
+    if (own != NULL) {
+        return ru_exe_state_read(own->home, s->value, into, err);
     }
     const uint8_t *from = rui_flow_span(w, w->plan.state + s->stage, w->saves).data;
     memcpy(into, from + s->offset, (size_t)s->bytes);
@@ -39,16 +40,19 @@ static ru_status read_state(void *self, const char *name, void *into, ru_err *er
 static ru_status gather(rui_pipe_worker *w)
 {
     void *piece;
-    for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
-        RU_TRY(rui_flow_place(w, w->plan.state + k, w->saves, &piece));
+    for (uint32_t k = 0; k < w->stages.n; k++) {
+        bool own = rui_pipe_own(w, k) != NULL;
+        RU_TRY(own ? RU_OK : rui_flow_place(w, w->plan.state + k, w->saves, &piece));
     }
     return RU_OK;
 }
 
 static void used(rui_pipe_worker *w)
 {
-    for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
-        rui_flow_go(w, w->plan.state + k, w->saves);
+    for (uint32_t k = 0; k < w->stages.n; k++) {
+        if (rui_pipe_own(w, k) == NULL) {
+            rui_flow_go(w, w->plan.state + k, w->saves);
+        }
     }
     w->saves++;
 }
@@ -104,6 +108,31 @@ static void say_stages(const rui_pipe_worker *w)
                       w->micro < w->stages.n ? "; raise train.accumulate" : "");
 }
 
+/* Which worker is which device, and the layers with which its parts begin. */
+static void say_devices(const rui_pipe_worker *w)
+{
+    enum { NAMES_MAX = 6 };
+    const rui_pipe_seats *s = &w->seats;
+    ru_text t = ru_text_arena(w->arena);
+    for (uint32_t d = 0; d < s->n; d++) {
+        uint32_t seat = 0, n = 0;
+        while (s->place[seat] != d) {
+            seat++;
+        }
+        ru_text_putf(&t, "%sdevice %u is worker %u with ", d > 0 ? "; " : "", d + 1,
+                     ru_pipe_number(w->pipe, seat));
+        for (uint32_t k = 0; k < s->placed.n; k++) {
+            uint32_t part = s->placed.order[k];
+            if (s->placed.device[part] == d && n++ < NAMES_MAX) {
+                ru_text_putf(&t, "%s%s", n > 1 ? ", " : "", s->placed.name[part]);
+            }
+        }
+        ru_text_put(&t, n > NAMES_MAX ? ", ..." : "");
+    }
+    ru_run_report_say(w->t.report, "placed on %u devices in %u parts, by their first layers: %s",
+                      s->n, s->placed.n, t.p);
+}
+
 /* The plan whose cut this is, if Rubato chose it (launch/way.c). */
 static ru_status read_plan(rui_trainer *t, ru_err *err)
 {
@@ -156,7 +185,11 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     t->begun = t->saved = ru_clock_now();
     RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, w->arena, err));
     RU_TRY(rui_trainer_say_start(t, w->seats.n, err));
-    say_stages(w);
+    if (w->seats.placed.n > 0) {
+        say_devices(w);
+    } else {
+        say_stages(w);
+    }
     return RU_OK;
 }
 
