@@ -1,5 +1,5 @@
-/* A step that is cut into stages is the step: its loss and all its state have the bits of one
- * process with as many micro-batches. */
+/* A step that is cut into stages, or placed on devices, is the step: its loss and all its state
+ * have the bits of one process with as many micro-batches. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +9,16 @@
 #include "train/model/stage.h"
 #include "train/model/zoo.h"
 
-enum { MICRO = 3, BATCH = 6, STEPS = 2, STAGES_MAX = 4, CLASSES = 5 };
+enum { MICRO = 3, BATCH = 6, STEPS = 2, STAGES_MAX = 16, CUTS_MAX = 3, CLASSES = 5 };
 
 typedef struct model {
     const char *name;
     ru_zoo_options zo;
     ru_type x, y;
     ru_loss_kind loss;
-    const char *cut[STAGES_MAX];
+    const char *cut[CUTS_MAX];
     uint32_t n_cut;
+    ru_placing placing; /* devices 0: `cut` counts */
 } model;
 
 typedef struct rig {
@@ -27,6 +28,7 @@ typedef struct rig {
     ru_step_graph whole;
     ru_exe *one;
     ru_stages stages;
+    ru_placed placed; /* n 0: stages in their order */
     ru_exe *home[STAGES_MAX], *slot[STAGES_MAX][MICRO];
     const void **made[STAGES_MAX][MICRO]; /* by value: where a port shows it */
 } rig;
@@ -91,7 +93,15 @@ static void open_rig(rig *r, const model *m)
     ru_exe_options eo = {.threads = 1};
     assert_ok(ru_exe_open(&r->whole.graph, &eo, &r->one, &err), err);
     fill(r, &r->whole.graph, r->one);
-    assert_ok(ru_stages_build(&r->graph, &co, m->cut, m->n_cut, &r->arena, &r->stages, &err), err);
+    if (m->placing.devices > 0) {
+        assert_ok(
+            ru_stages_place(&r->graph, &co, &m->placing, &r->arena, &r->stages, &r->placed, &err),
+            err);
+    } else {
+        assert_ok(ru_stages_build(&r->graph, &co, m->cut, m->n_cut, &r->arena, &r->stages, &err),
+                  err);
+    }
+    assert_true(r->stages.n <= STAGES_MAX);
     for (uint32_t k = 0; k < r->stages.n; k++) {
         const ru_stage *s = &r->stages.at[k];
         eo = (ru_exe_options){
@@ -210,6 +220,12 @@ static void backward(rig *r, uint32_t k, uint32_t j, int64_t step)
     }
 }
 
+/* The k-th stage that goes forward; going back is the reverse. */
+static uint32_t turn(const rig *r, uint32_t k)
+{
+    return r->placed.n > 0 ? r->placed.order[k] : k;
+}
+
 /* All micro-batches forward, then all backward; the order between stages is no part of it. */
 static float staged_step(rig *r, int64_t step)
 {
@@ -217,12 +233,12 @@ static float staged_step(rig *r, int64_t step)
     float loss = NAN;
     for (uint32_t j = 0; j < MICRO; j++) {
         for (uint32_t k = 0; k < r->stages.n; k++) {
-            forward(r, k, j, step, &loss);
+            forward(r, turn(r, k), j, step, &loss);
         }
     }
     for (uint32_t j = 0; j < MICRO; j++) {
         for (uint32_t k = r->stages.n; k-- > 0;) {
-            backward(r, k, j, step);
+            backward(r, turn(r, k), j, step);
         }
     }
     for (uint32_t k = 0; k < r->stages.n; k++) {
@@ -262,6 +278,10 @@ static void same_states(rig *r)
     assert_int_equal(n, all);
 }
 
+/* The second block of layer2 on another device, a branch of layer3 on a third one. */
+static const ru_conf_pair blocks[] = {
+    {"layer3.0.downsample.0", 3}, {"layer2.1", 2}, {"layer4", 2}, {"layer4.1.conv2", 1}};
+
 static const model models[] = {
     {.name = "mlp",
      .zo = {.classes = CLASSES, .input = {7}, .input_rank = 1, .dropout = 0.3},
@@ -287,6 +307,11 @@ static const model models[] = {
      .y = {.dtype = RU_I64},
      .cut = {"layer1.1.conv1", "layer1.1.conv2"},
      .n_cut = 2},
+    {.name = "resnet18",
+     .zo = {.classes = CLASSES, .input = {3, 16, 16}, .input_rank = 3, .width = 8},
+     .x = {.dtype = RU_F32, .rank = 3, .dims = {3, 16, 16}},
+     .y = {.dtype = RU_I64},
+     .placing = {.at = blocks, .n = RU_ARRAY_LEN(blocks), .devices = 3}},
 };
 
 static void stages_are_the_step(void **state)
@@ -360,5 +385,65 @@ static void wrong_cuts_are_named(void **state)
     close_rig(&r);
 }
 
+/* A part waits for other devices at its start only and is waited for at its end only; devices that
+ * compute their parts in the order never wait for each other in a circle; what the list names first
+ * goes first. */
+static void parts_go_in_their_order(void **state)
+{
+    (void)state;
+    const model *m = &models[RU_ARRAY_LEN(models) - 1];
+    uint32_t turn_of[STAGES_MAX], of_device[3] = {0}, branch = 0, main = 0;
+    rig r;
+    open_rig(&r, m);
+    assert_int_equal(r.placed.n, r.stages.n);
+    for (uint32_t k = 0; k < r.placed.n; k++) {
+        turn_of[r.placed.order[k]] = k;
+        of_device[r.placed.device[k]]++;
+    }
+    for (uint32_t i = 0; i < r.stages.n_edges; i++) {
+        const ru_stage_edge *e = &r.stages.edges[i];
+        assert_true(turn_of[e->from] < turn_of[e->to]);
+    }
+    for (uint32_t k = 0; k < r.placed.n; k++) {
+        branch = strcmp(r.placed.name[k], "layer3.0.downsample.0") == 0 ? turn_of[k] : branch;
+        main = strcmp(r.placed.name[k], "layer3.0.conv1") == 0 ? turn_of[k] : main;
+    }
+    assert_true(branch > 0 && branch < main); /* in the model it comes later */
+    assert_int_equal(of_device[0], 5); /* up to layer2.0, layer3.0, its join, layer4.1.conv2, fc */
+    assert_int_equal(of_device[1], 3); /* layer2.1, layer4.0, layer4.1.conv1 */
+    assert_int_equal(of_device[2], 1);
+    assert_int_equal(r.placed.device[r.placed.n - 1], 0); /* fc */
+    close_rig(&r);
+}
+
+static void wrong_places_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        ru_conf_pair at[2];
+        uint32_t n;
+        const char *says;
+    } cases[] = {{{{"fc9", 2}}, 1, "no layer 'fc9'; its layers are fc1, fc2, fc3"},
+                 {{{"fc2", 3}}, 1, "'fc2' is on device 3, expected a whole number from 1 to 2"},
+                 {{{"fc2", 1.5}}, 1, "'fc2' is on device 1.5"},
+                 {{{"fc2", 1}}, 1, "gives device 2 of 2 nothing to compute"},
+                 {{{"fc1", 2}, {"fc", 2}}, 2, "no layer 'fc'"}};
+    rig r;
+    open_rig(&r, &models[0]);
+    const ru_step_options co = options(&models[0], true);
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
+        ru_stages s;
+        ru_placed p;
+        ru_err err = {0};
+        const ru_placing in = {.at = cases[i].at, .n = cases[i].n, .devices = 2};
+        assert_int_equal(ru_stages_place(&r.graph, &co, &in, &r.arena, &s, &p, &err), RU_E_CONFIG);
+        if (strstr(err.text, cases[i].says) == NULL) {
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+        }
+    }
+    close_rig(&r);
+}
+
 RU_TESTS(train_stage, cmocka_unit_test(stages_are_the_step),
-         cmocka_unit_test(what_crosses_is_listed), cmocka_unit_test(wrong_cuts_are_named))
+         cmocka_unit_test(what_crosses_is_listed), cmocka_unit_test(wrong_cuts_are_named),
+         cmocka_unit_test(parts_go_in_their_order), cmocka_unit_test(wrong_places_are_named))

@@ -1,0 +1,180 @@
+#!/bin/sh
+# Placed steps of real worker processes on this machine: placed.sh PATH_OF_RUBATO
+#
+#   1. branches and blocks of a net on 2 and 4 devices have the bits of one process: losses, evaluations and checkpoint,
+#      with running statistics, groups, frozen layers, micro-batches, dropout, and an imported model;
+#   2. a checkpoint continues on one process and with another placement; eval reads it;
+#   3. kill -9 of a worker: all devices start again from the newest checkpoint, to the same bytes, and a stop signal saves;
+#   4. what a placed step cannot do is refused before the first step.
+set -eu
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-placed-XXXXXX")
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+job_pid=
+cleanup() {
+    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+told() {
+    grep -E '"rubato.train.(step|eval)/1"' "$1/metrics.jsonl" | sed -e 's/"[a-z_]*_s":[^,}]*//g' -e 's/"samples_per_s":[^,}]*//g' -e 's/"workers":[0-9]*//'
+}
+
+# same A B: checkpoints after the last step
+same() {
+    a=$(ls -d "$1"/checkpoints/0* | tail -1)
+    b=$(ls -d "$2"/checkpoints/0* | tail -1)
+    for f in model optimizer; do
+        cmp -s "$a/$f.safetensors" "$b/$f.safetensors" || fail "$f of $1 and $2 differ"
+    done
+}
+
+train() { # JOB OUT OPTIONS..
+    job=$1
+    out=$2
+    shift 2
+    timeout 200 "$rubato" train "$job.yaml" --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
+}
+
+place() { # JOB OUT WORKERS DEVICES OPTIONS..
+    j=$1
+    o=$2
+    w=$3
+    d=$4
+    shift 4
+    train "$j" "$o" -w "$w" --set train.parallel=placed --set "train.placed.devices={$d}" "$@"
+}
+
+alike() { # ONE RUN
+    told "$1" >a.txt
+    told "$2" >b.txt
+    cmp -s a.txt b.txt || fail "$2 tells another story than $1: $(diff a.txt b.txt | head -4)"
+    same "$1" "$2"
+}
+
+head='data: {format: synthetic, generator: digits, count: 240, test_count: 30}'
+train='batch: 24, steps: 9, threads: 1, autotune: false, eval_every: 4'
+cat >conv.yaml <<JOB
+name: conv
+model: {zoo: resnet18, width: 8}
+$head
+train: {$train, optimizer: {sgd: {lr: 0.05, momentum: 0.9}}, groups: [{match: "conv1.*", freeze: true}, {match: "fc.*", lr: 0.5}]}
+JOB
+cat >drop.yaml <<JOB
+name: drop
+model: {zoo: mlp, hidden: [90, 40], dropout: 0.3}
+$head
+train: {$train, accumulate: 4, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 4}}}
+JOB
+train conv conv-one
+train conv micro-one --set train.accumulate=3
+train drop drop-one
+place conv conv-2 2 'layer2.0.downsample.0: 2, layer3.0.downsample.0: 2, layer4.0.conv2: 2'
+place conv micro-2 2 'layer1.1: 2, layer3: 2' --set train.accumulate=3
+place conv conv-4 4 'layer2.0.downsample.0: 2, layer3: 3, layer4: 2, fc: 4, layer4.0.downsample.0: 1'
+place drop drop-2 2 'fc2: 2'
+alike conv-one conv-2
+alike conv-one conv-4
+alike micro-one micro-2
+alike drop-one drop-2
+grep -q 'placed on 4 devices in .* device 3 is worker . with layer3.0.conv1' conv-4.log || fail "nobody says what is where: $(cat conv-4.log)"
+
+"$rubato" export conv-one --onnx conv.onnx >/dev/null
+sed 's/^model: .*/model: {onnx: conv.onnx}/' conv.yaml >imported.yaml
+train imported imported-one
+place imported imported-2 2 'layer2.0.downsample.0: 2, layer4: 2'
+alike imported-one imported-2
+
+place conv more 2 'layer3: 2' --set train.steps=3
+place conv more 3 'layer3: 2, layer4.0.downsample.0: 3' --resume --set train.steps=6
+train conv more --resume
+same conv-one more
+"$rubato" eval conv-2 >/dev/null || fail "eval does not read the checkpoint of a placed run"
+
+newest() { # RUN: step of its newest checkpoint; 0: none
+    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
+    echo "${at:-0}"
+}
+wait_ckpt() { # RUN STEP: until it has a later checkpoint
+    k=0
+    until [ "$(newest "$1")" -gt "$2" ]; do
+        k=$((k + 1))
+        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
+        sleep 0.1
+    done
+}
+victim_of() { # WORKER: its newest process
+    k=0
+    while :; do
+        victim=
+        for pid in $(pgrep -P "$job_pid"); do
+            tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank $1 " && victim=$pid
+        done
+        [ -z "$victim" ] || break
+        k=$((k + 1))
+        [ $k -lt 100 ] || { fail "worker $1 does not run"; return 0; }
+        sleep 0.1
+    done
+}
+"$rubato" train drop.yaml --out lost -w 2 --set train.parallel=placed --set 'train.placed.devices={fc2: 2}' \
+    --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0.2s >lost.log 2>&1 &
+job_pid=$!
+for rank in 2 1; do
+    wait_ckpt lost "$(newest lost)"
+    said=$(grep -c 'all devices start again from the checkpoint after step' lost.log || true)
+    victim_of $rank
+    kill -9 "$victim"
+    k=0
+    until [ "$(grep -c 'all devices start again from the checkpoint after step' lost.log || true)" -gt "$said" ] || [ $k -ge 600 ]; do
+        k=$((k + 1))
+        sleep 0.1
+    done
+    [ $k -lt 600 ] || fail "nobody says that the devices start again: $(tail -5 lost.log)"
+done
+grep -q 'which had device [12] of 2, was lost' lost.log || fail "nobody says who was lost: $(tail -5 lost.log)"
+wait_ckpt lost "$(newest lost)"
+kill -TERM "$job_pid"
+code=0
+wait "$job_pid" || code=$?
+job_pid=
+[ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 lost.log)"
+train drop calm --set train.steps="$(newest lost)" --set train.eval_every=10000000
+same calm lost
+
+refused() { # SENTENCE WORKERS DEVICES OPTIONS..
+    says=$1
+    w=$2
+    d=$3
+    shift 3
+    code=0
+    timeout 60 "$rubato" train drop.yaml --out refused -w "$w" --set train.parallel=placed --set "train.placed.devices={$d}" "$@" >refused.log 2>&1 || code=$?
+    [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
+    grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
+    rm -rf refused
+}
+refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 'fc9: 2'
+refused "'fc2' is on device 3, expected a whole number from 1 to 2" 2 'fc2: 3'
+refused 'gives device 3 of 3 nothing to compute' 3 'fc2: 2'
+refused 'a placed step keeps no moving means; leave out train.ema' 2 'fc2: 2' --set train.ema=0.9
+refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
+refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
+refused 'start it with -w' 1:2 'fc2: 2'
+cat >tied.yaml <<JOB
+name: tied
+model: {zoo: gpt, layers: 1, heads: 2, width: 16, context: 8}
+data: {format: synthetic, generator: grammar, count: 1000}
+train: {batch: 8, steps: 3, threads: 1, parallel: placed, placed: {devices: {transformer.h.0.mlp: 2}}}
+JOB
+timeout 60 "$rubato" train tied.yaml --out tied -w 2 >refused.log 2>&1 && fail "a tied model is placed"
+grep -q 'parts .* both use' refused.log || fail "nobody says that layers are tied: $(tail -2 refused.log)"
+
+[ "$failed" = 0 ] && echo "placed.sh: all passed"
+exit "$failed"
