@@ -6,7 +6,7 @@
 
 #include "plan/crew/reassign_policy.h"
 #include "tool/cmd.h"
-#include "tool/cmd/world_in.h"
+#include "tool/plan/world_in.h"
 #include "tool/explain/explain_app.h"
 #include "tool/explain/explain_errors.h"
 #include "tool/explain/explain_ops.h"

@@ -8,7 +8,7 @@
 #include "store/natural.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
-#include "tool/cmd/world_in.h"
+#include "tool/plan/world_in.h"
 #include "tool/serve/client.h"
 #include "train/pipe/measure.h"
 

@@ -7,7 +7,7 @@
 #include "lab/script.h"
 #include "tool/cmd.h"
 #include "tool/cmd/sim_real.h"
-#include "tool/cmd/world_in.h"
+#include "tool/plan/world_in.h"
 
 enum { WORKERS_MAX = 4096, STEPS_MAX = 100000 };
 

@@ -2,7 +2,7 @@
  * the same offsets again. */
 #include "env/file/file.h"
 #include "plan/step/mem_policy.h"
-#include "tool/cmd/world_in.h"
+#include "tool/plan/world_in.h"
 #include "tool/page/page.h"
 
 /* The newest plan of the policy `mem` in `w`; in->bufs.n is 0 when there is none. */

@@ -1,4 +1,4 @@
-#include "tool/cmd/world_in.h"
+#include "tool/plan/world_in.h"
 
 #include <string.h>
 
