@@ -7,27 +7,18 @@
 #include "exec/pool.h"
 #include "plan/cut/pipe.h"
 #include "plan/row/policy.h"
-#include "train/model/model.h"
-#include "train/model/stage.h"
+#include "train/pipe/meter.h"
 
 enum { RUNS = 7 };
 
-typedef struct meter {
-    const ru_job *job;
-    ru_arena *arena;
-    uint32_t threads;
-    ru_dataset *data;
-    ru_model model;
-    ru_step_options so;
-    ru_stages stages;
-} meter;
+typedef rui_meter meter;
 
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the layers is full");
 }
 
-static ru_status open_model(meter *m, ru_err *err)
+ru_status rui_meter_open(rui_meter *m, ru_err *err)
 {
     const ru_job_train *t = &m->job->train;
     ru_model_facts facts;
@@ -46,6 +37,12 @@ static ru_status open_model(meter *m, ru_err *err)
                               .x = facts.x,
                               .y = facts.y};
     return RU_OK;
+}
+
+void rui_meter_close(rui_meter *m)
+{
+    ru_model_close(&m->model);
+    ru_dataset_close(m->data);
 }
 
 /* -- layers ------------------------------------------------------------------------------------ */
@@ -112,8 +109,7 @@ static int64_t median(int64_t *ns)
     return ns[RUNS / 2];
 }
 
-/* Numbers like those of a network: kernels take other times with zeros. */
-static void fill(const ru_graph *g, ru_exe *e)
+void rui_meter_fill(const ru_graph *g, ru_exe *e)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const ru_type *t = &ru_graph_value(g, g->inputs[i])->type;
@@ -140,7 +136,7 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
                                .n_ports = s->n_ports};
     RU_TRY(ru_exe_open(&s->step.graph, &eo, &e, err));
     ru_status st = ru_model_init(&m->model, 1, &s->step.graph, e, m->threads, err);
-    fill(&s->step.graph, e);
+    rui_meter_fill(&s->step.graph, e);
     for (uint32_t k = 0; k < RUNS + 1 && st == RU_OK; k++) { /* the first one warms up */
         const ru_run_args args = {.seed = 1, .step = k};
         ru_time t0 = ru_clock_now();
@@ -202,7 +198,7 @@ ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena, 
     meter m = {.job = job, .arena = arena, .threads = threads};
     ru_pipe_layers l = {.micro = job->train.accumulate > 1 ? (uint32_t)job->train.accumulate : 1,
                         .schedule = (ru_pipe_schedule)job->train.pipeline.schedule};
-    ru_status st = open_model(&m, err);
+    ru_status st = rui_meter_open(&m, err);
     st = st == RU_OK ? list_layers(&m, &l.name, &l.n, err) : st;
     if (st == RU_OK) {
         l.forward_ns = RU_NEW(arena, int64_t, l.n);
@@ -214,8 +210,7 @@ ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena, 
                     l.param_bytes != NULL && l.cross_bytes != NULL;
         st = some ? measure(&m, &l, err) : full(err);
     }
-    ru_model_close(&m.model);
-    ru_dataset_close(m.data);
+    rui_meter_close(&m);
     if (st == RU_OK) {
         *out = l;
     }

@@ -1,0 +1,30 @@
+/* A job's data and model, opened to be measured. Inside of train/pipe. Thread: main. */
+#ifndef RU_TRAIN_PIPE_METER_H
+#define RU_TRAIN_PIPE_METER_H
+
+#include "train/job/job.h"
+#include "train/model/model.h"
+#include "train/model/stage.h"
+
+typedef struct rui_meter {
+    const ru_job *job;
+    ru_arena *arena;
+    uint32_t threads; /* 0: all cores */
+    ru_dataset *data;
+    ru_model model;
+    ru_step_options so; /* of one micro-batch as a part of the batch */
+    ru_stages stages;
+} rui_meter;
+
+/* Of `job`, `arena` and `threads`. Errors: those of data and model. */
+RU_MUST_USE ru_status rui_meter_open(rui_meter *m, ru_err *err);
+void rui_meter_close(rui_meter *m); /* also one that did not open */
+
+/* The whole step of `batch` samples, open on m->threads threads, with start values and inputs.
+ * `tune`: time algorithms, as the job says; else the library's own rule. */
+RU_MUST_USE ru_status rui_meter_step(const rui_meter *m, int64_t batch, bool tune,
+                                     ru_step_graph *step, ru_exe **out, ru_err *err);
+/* Numbers like those of a network in all inputs: kernels take other times with zeros. */
+void rui_meter_fill(const ru_graph *g, ru_exe *e);
+
+#endif

@@ -1,0 +1,336 @@
+#include "train/pipe/profile.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "env/clock.h"
+#include "env/process/groups.h"
+#include "env/process/self.h"
+#include "exec/pool.h"
+#include "train/job/batch.h"
+#include "train/pipe/meter.h"
+
+enum { WARM = 3, STEPS_MAX = 100000 };
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "no memory for the facts of the profile");
+}
+
+ru_status rui_meter_step(const rui_meter *m, int64_t batch, bool tune, ru_step_graph *step,
+                         ru_exe **out, ru_err *err)
+{
+    const ru_job_train *t = &m->job->train;
+    ru_step_options so = m->so;
+    so.batch = batch;
+    so.share_of = 0;
+    so.accumulate =
+        batch % (t->accumulate > 1 ? t->accumulate : 1) == 0 ? (uint32_t)t->accumulate : 1;
+    so.clip_norm = t->clip_norm;
+    so.ema = t->ema;
+    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
+                               .precision = (ru_precision)t->precision,
+                               .threads = m->threads,
+                               .autotune = t->autotune && tune};
+    RU_TRY(ru_step_build(&m->model.train, &so, m->arena, step, err));
+    RU_TRY(ru_exe_open(&step->graph, &eo, out, err));
+    ru_status st = ru_model_init(&m->model, 1, &step->graph, *out, m->threads, err);
+    if (st != RU_OK) {
+        ru_exe_close(*out);
+        return st;
+    }
+    rui_meter_fill(&step->graph, *out);
+    *(float *)ru_exe_input(*out, step->lr) = 1e-6F; /* the numbers stay such as they are */
+    for (uint32_t k = 0; k < step->n_rates; k++) {
+        *(float *)ru_exe_input(*out, step->rates[k].input) = 1e-6F;
+    }
+    if (step->step.v != 0) {
+        *(int64_t *)ru_exe_input(*out, step->step) = 1;
+    }
+    return RU_OK;
+}
+
+/* -- measuring ------------------------------------------------------------------------------------
+ */
+
+typedef struct series {
+    int64_t n, begun_ns;
+    double sum, squares;
+} series;
+
+static void put(series *s, int64_t ns)
+{
+    s->n++;
+    s->sum += (double)ns;
+    s->squares += (double)ns * (double)ns;
+}
+
+static bool enough(const series *s, const ru_profile_options *opt)
+{
+    return s->n >= STEPS_MAX || (s->n >= opt->steps && s->sum >= (double)opt->least_ns);
+}
+
+static ru_fact fact_of(const series *s)
+{
+    double n = s->n > 0 ? (double)s->n : 1, mean = s->sum / n;
+    double spread = s->squares / n - mean * mean;
+    return (ru_fact){.count = s->n, .mean_ns = mean, .stddev_ns = spread > 0 ? sqrt(spread) : 0};
+}
+
+typedef struct bench {
+    const ru_profile_options *opt;
+    rui_meter m;
+    ru_step_graph step;
+    ru_exe *exe;
+    ru_stream *stream;
+    int64_t sample_x, sample_y; /* bytes */
+    series compute, input, took;
+    int64_t runs, cpu_ns; /* processor time of `compute` */
+} bench;
+
+static ru_status open_stream(bench *b, ru_err *err)
+{
+    const ru_job *job = b->m.job;
+    const ru_stream_options so = {.seed = (uint64_t)job->train.seed,
+                                  .augment = job->data.augment,
+                                  .shuffle = ru_job_shuffle(job),
+                                  .batch = job->train.batch,
+                                  .threads = job->data.threads,
+                                  .bytes_max = job->data.memory};
+    if (ru_dataset_count(b->m.data) < job->train.batch) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.batch is %lld, but the training data contains %lld samples; set "
+                       "train.batch to at most that number",
+                       (long long)job->train.batch, (long long)ru_dataset_count(b->m.data));
+    }
+    return ru_stream_open(b->m.data, &so, &b->stream, err);
+}
+
+static void take(bench *b, const ru_batch *batch)
+{
+    const ru_step_graph *s = &b->step;
+    int64_t n = batch->n / s->micro;
+    for (uint32_t k = 0; k < s->micro; k++) {
+        memcpy(ru_exe_input(b->exe, s->x[k]), (const char *)batch->fields[0] + k * n * b->sample_x,
+               (size_t)(n * b->sample_x));
+        memcpy(ru_exe_input(b->exe, s->y[k]), (const char *)batch->fields[1] + k * n * b->sample_y,
+               (size_t)(n * b->sample_y));
+    }
+}
+
+static ru_status run_step(bench *b, ru_err *err)
+{
+    const ru_run_args args = {.seed = 1, .step = b->runs++};
+    return ru_exe_run(b->exe, &args, err);
+}
+
+/* Steps with reading beside, then on the last batch alone, then reading alone. */
+static ru_status measure(bench *b, ru_err *err)
+{
+    ru_batch batch;
+    for (uint32_t k = 0; k < WARM || !enough(&b->took, b->opt); k++) {
+        ru_time t0 = ru_clock_now();
+        RU_TRY(ru_stream_next(b->stream, &batch, err));
+        take(b, &batch);
+        RU_TRY(run_step(b, err));
+        if (k >= WARM) {
+            put(&b->took, ru_time_since(ru_clock_now(), t0));
+        }
+    }
+    ru_stream_close(b->stream);
+    b->stream = NULL;
+    ru_exe_profile(b->exe, true);
+    b->cpu_ns = -ru_clock_cpu_ns();
+    while (!enough(&b->compute, b->opt)) {
+        ru_time t0 = ru_clock_now();
+        RU_TRY(run_step(b, err));
+        put(&b->compute, ru_time_since(ru_clock_now(), t0));
+    }
+    b->cpu_ns += ru_clock_cpu_ns();
+    RU_TRY(open_stream(b, err)); /* nothing is read ahead of it */
+    ru_time t0 = ru_clock_now();
+    for (series s = {0}; !enough(&s, b->opt) && s.n < b->opt->steps;) {
+        RU_TRY(ru_stream_next(b->stream, &batch, err));
+        put(&s, 1);
+        b->input.n = s.n;
+        b->input.sum = (double)ru_time_since(ru_clock_now(), t0);
+    }
+    return RU_OK;
+}
+
+/* -- facts ----------------------------------------------------------------------------------------
+ */
+
+static ru_status put_machine(const bench *b, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    char cpu[128];
+    ru_cluster_host *h = RU_NEW(arena, ru_cluster_host, 1);
+    ru_cluster_device *d = RU_NEW(arena, ru_cluster_device, 1);
+    ru_self_cpu(cpu, sizeof cpu);
+    if (h == NULL || d == NULL) {
+        return full(err);
+    }
+    uint32_t cores = b->m.threads > 0 ? b->m.threads : ru_pool_cores();
+    *h = (ru_cluster_host){.name = b->opt->type,
+                           .cpu = ru_arena_str(arena, cpu),
+                           .cores = cores,
+                           .memory_bytes = ru_self_memory_bytes(),
+                           .market = "",
+                           .availability = 1};
+    *d = (ru_cluster_device){.name = b->opt->type,
+                             .host = b->opt->type,
+                             .type = b->opt->type,
+                             .cores = cores,
+                             .votes = true,
+                             .availability = 1};
+    w->cluster.hosts.at = h;
+    w->cluster.devices.at = d;
+    w->cluster.hosts.n = w->cluster.devices.n = 1;
+    return h->cpu != NULL ? RU_OK : full(err);
+}
+
+static ru_status put_facts(const bench *b, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    ru_op_fact *ops;
+    ru_exe_stats stats;
+    const ru_job *job = b->m.job;
+    ru_step_fact *s = RU_NEW(arena, ru_step_fact, 1);
+    ru_processor_fact *p = RU_NEW(arena, ru_processor_fact, 1);
+    int64_t quota_ns, period_ns;
+    if (s == NULL || p == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_exe_ops(b->exe, b->opt->rank, arena, &ops, &w->facts.ops.n, err));
+    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
+        ops[i].device_type = b->opt->type;
+    }
+    ru_exe_stats_get(b->exe, &stats);
+    *s = (ru_step_fact){.job = job->name,
+                        .rank = b->opt->rank,
+                        .workers = 1,
+                        .samples = job->train.batch,
+                        .batch = job->train.batch,
+                        .flops = stats.flops,
+                        .state_bytes = stats.state_bytes,
+                        .arena_bytes = stats.arena_bytes + stats.scratch_bytes,
+                        .compute_ns = fact_of(&b->compute).mean_ns,
+                        .input_ns = fact_of(&b->input).mean_ns,
+                        .took = fact_of(&b->took)};
+    (void)ru_groups_quota(arena, &quota_ns, &period_ns);
+    *p = (ru_processor_fact){.rank = b->opt->rank,
+                             .quota_ns = (double)quota_ns,
+                             .period_ns = (double)period_ns,
+                             .compute_ns = (double)b->cpu_ns / (double)b->compute.n,
+                             .read_ns = fact_of(&b->input).mean_ns,
+                             .took = fact_of(&b->compute)};
+    w->facts.ops.at = ops;
+    w->facts.steps.at = s;
+    w->facts.processors.at = p;
+    w->facts.steps.n = w->facts.processors.n = 1;
+    return RU_OK;
+}
+
+ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt, ru_arena *arena,
+                         ru_world *out, ru_err *err)
+{
+    bench b = {.opt = opt, .m = {.job = job, .arena = arena, .threads = opt->threads}};
+    *out = (ru_world){0};
+    ru_status st = rui_meter_open(&b.m, err);
+    if (st == RU_OK) {
+        b.sample_x = ru_type_bytes(&b.m.so.x);
+        b.sample_y = ru_type_bytes(&b.m.so.y);
+        st = open_stream(&b, err);
+    }
+    st = st == RU_OK ? rui_meter_step(&b.m, job->train.batch, true, &b.step, &b.exe, err) : st;
+    if (st == RU_OK) {
+        st = measure(&b, err);
+        st = st == RU_OK ? put_machine(&b, arena, out, err) : st;
+        st = st == RU_OK ? put_facts(&b, arena, out, err) : st;
+        ru_exe_close(b.exe);
+    }
+    ru_stream_close(b.stream);
+    rui_meter_close(&b.m);
+    return st;
+}
+
+double ru_profile_share(const ru_processor_fact *p, double *could)
+{
+    double quota = p->period_ns > 0 ? p->quota_ns / p->period_ns : 1;
+    *could = quota < 1 ? quota : 1;
+    return p->took.mean_ns > 0 ? p->compute_ns / p->took.mean_ns : 0;
+}
+
+/* -- several profiles -----------------------------------------------------------------------------
+ */
+
+static bool has_device(const ru_world *w, const char *type)
+{
+    for (uint32_t i = 0; i < w->cluster.devices.n; i++) {
+        if (strcmp(w->cluster.devices.at[i].type, type) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_machines(ru_world *w, const ru_world *more, ru_cluster_host *h,
+                         ru_cluster_device *d)
+{
+    uint32_t n = w->cluster.devices.n, hosts = w->cluster.hosts.n;
+    memcpy(h, w->cluster.hosts.at, hosts * sizeof *h);
+    memcpy(d, w->cluster.devices.at, n * sizeof *d);
+    for (uint32_t i = 0; i < more->cluster.devices.n; i++) {
+        const ru_cluster_device *x = &more->cluster.devices.at[i];
+        uint32_t at = ru_cluster_host_find(&more->cluster, x->host);
+        if (!has_device(w, x->type) && ru_cluster_host_find(&w->cluster, x->host) == UINT32_MAX &&
+            at != UINT32_MAX) {
+            h[hosts++] = more->cluster.hosts.at[at];
+            d[n++] = *x;
+        }
+    }
+    w->cluster.hosts.at = h;
+    w->cluster.devices.at = d;
+    w->cluster.hosts.n = hosts;
+    w->cluster.devices.n = n;
+}
+
+ru_status ru_profile_add(ru_world *w, const ru_world *more, ru_arena *arena, ru_err *err)
+{
+    const ru_facts *a = &w->facts, *b = &more->facts;
+    uint32_t machines = w->cluster.devices.n + more->cluster.devices.n, rank = 0;
+    ru_cluster_host *h = RU_NEW(arena, ru_cluster_host, machines + w->cluster.hosts.n + 1);
+    ru_cluster_device *d = RU_NEW(arena, ru_cluster_device, machines + 1);
+    ru_op_fact *ops = RU_NEW(arena, ru_op_fact, (int64_t)a->ops.n + b->ops.n + 1);
+    ru_step_fact *steps = RU_NEW(arena, ru_step_fact, (int64_t)a->steps.n + b->steps.n + 1);
+    ru_processor_fact *cpu =
+        RU_NEW(arena, ru_processor_fact, (int64_t)a->processors.n + b->processors.n + 1);
+    if (h == NULL || d == NULL || ops == NULL || steps == NULL || cpu == NULL) {
+        return full(err);
+    }
+    add_machines(w, more, h, d);
+    memcpy(ops, a->ops.at, a->ops.n * sizeof *ops);
+    memcpy(steps, a->steps.at, a->steps.n * sizeof *steps);
+    for (uint32_t i = 0; i < a->steps.n; i++) {
+        rank = steps[i].rank >= rank ? steps[i].rank + 1 : rank;
+    }
+    for (uint32_t i = 0; i < b->ops.n; i++) {
+        ops[a->ops.n + i] = b->ops.at[i];
+        ops[a->ops.n + i].rank += rank;
+    }
+    for (uint32_t i = 0; i < b->steps.n; i++) {
+        steps[a->steps.n + i] = b->steps.at[i];
+        steps[a->steps.n + i].rank += rank;
+    }
+    memcpy(cpu, a->processors.at, a->processors.n * sizeof *cpu);
+    for (uint32_t i = 0; i < b->processors.n; i++) {
+        cpu[a->processors.n + i] = b->processors.at[i];
+        cpu[a->processors.n + i].rank += rank;
+    }
+    w->facts.processors.n += b->processors.n;
+    w->facts.processors.at = cpu;
+    w->facts.ops.n += b->ops.n;
+    w->facts.steps.n += b->steps.n;
+    w->facts.ops.at = ops;
+    w->facts.steps.at = steps;
+    return RU_OK;
+}
