@@ -1,0 +1,203 @@
+/* rubato profile: what the steps of jobs take here, op by op, under quotas of processor time. */
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file/file.h"
+#include "env/process/group.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
+#include "store/world_file.h"
+#include "tool/cmd.h"
+#include "train/pipe/profile.h"
+
+enum { QUOTAS_MAX = 32, PERIOD_NS = 10000000, PERCENT_MAX = 100000 };
+
+static ru_status put_world(const char *path, const ru_world *w, ru_arena *arena, ru_err *err)
+{
+    ru_text text = ru_text_arena(arena);
+    RU_TRY(ru_world_file_put(w, &text, err));
+    return ru_file_replace(path, text.p, text.n, err);
+}
+
+/* This process, as it is. */
+static ru_status profile_here(ru_cmd_in *in, const char *job_path, const char *type, ru_world *all,
+                              ru_err *err)
+{
+    ru_job job;
+    ru_world one;
+    uint32_t n_sets;
+    const char *const *sets = ru_cmd_texts(in, "set", &n_sets);
+    const ru_profile_options opt = {.type = type,
+                                    .threads = (uint32_t)ru_cmd_i64(in, "threads"),
+                                    .steps = (uint32_t)ru_cmd_i64(in, "steps"),
+                                    .least_ns = ru_cmd_i64(in, "least")};
+    RU_TRY(ru_job_load(job_path, sets, n_sets, in->arena, &job, NULL, err));
+    RU_TRY(ru_profile_job(&job, &opt, in->arena, &one, err));
+    const ru_step_fact *s = &one.facts.steps.at[0];
+    fprintf(stderr, "%-12s %-10s step %8.3f ms (compute %.3f, reading %.3f alone), %lld steps\n",
+            job.name, type, s->took.mean_ns * 1e-6, s->compute_ns * 1e-6, s->input_ns * 1e-6,
+            (long long)s->took.count);
+    double could, got = ru_profile_share(&one.facts.processors.at[0], &could);
+    if (got < 0.9 * could) {
+        fprintf(stderr,
+                "%-12s %-10s others used the processors meanwhile: the steps got %.2f of a core "
+                "where they could have got %.2f; profile again when the machine is quiet\n",
+                job.name, type, got, could);
+    }
+    return ru_profile_add(all, &one, in->arena, err);
+}
+
+/* The same command in a control group; what it measured is added. */
+static ru_status run_in(ru_cmd_in *in, const ru_group *g, const char *type, const char *part,
+                        ru_world *all, ru_err *err)
+{
+    const char **argv = RU_NEW(in->arena, const char *, (int64_t)in->n_words + 16);
+    uint32_t n = 0, n_sets;
+    const char *const *sets = ru_cmd_texts(in, "set", &n_sets);
+    const char *steps =
+        ru_arena_printf(in->arena, "--steps=%lld", (long long)ru_cmd_i64(in, "steps"));
+    const char *least =
+        ru_arena_printf(in->arena, "--least=%lldns", (long long)ru_cmd_i64(in, "least"));
+    const char *threads =
+        ru_arena_printf(in->arena, "--threads=%lld", (long long)ru_cmd_i64(in, "threads"));
+    if (argv == NULL || steps == NULL || least == NULL || threads == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a command");
+    }
+    argv[n++] = "/proc/self/exe";
+    argv[n++] = "profile";
+    for (uint32_t k = 0; k < in->n_args; k++) {
+        argv[n++] = in->args[k];
+    }
+    for (uint32_t k = 0; k < n_sets; k++) {
+        argv[n++] = "--set";
+        argv[n++] = sets[k];
+    }
+    const char *const last[] = {steps, least, threads, "--type", type, "--out", part};
+    memcpy(argv + n, last, sizeof last);
+    ru_process *p;
+    const ru_process_options po = {.argv = argv, .group = g};
+    RU_TRY(ru_process_start(&po, &p, err));
+    int code = ru_process_wait(p);
+    ru_process_close(p);
+    if (code != 0) {
+        in->exit_code = code; /* it has told why */
+        return RU_FAIL(err, RU_E_PEER, "the profile of type %s failed", type);
+    }
+    ru_world one;
+    RU_TRY(ru_world_file_load(part, in->arena, &one, err));
+    RU_TRY(ru_path_remove(part, err));
+    return ru_profile_add(all, &one, in->arena, err);
+}
+
+static ru_status profile_quota(ru_cmd_in *in, int64_t percent, const char *out, ru_world *all,
+                               ru_err *err)
+{
+    ru_group *g;
+    const char *prefix = ru_cmd_text(in, "type");
+    const char *type =
+        ru_arena_printf(in->arena, "%s%lld", prefix != NULL ? prefix : "cpu", (long long)percent);
+    const char *part = ru_arena_printf(in->arena, "%s.%lld.part", out, (long long)percent);
+    const char *name = ru_arena_printf(in->arena, "rubato-profile-%lld-%lld",
+                                       (long long)ru_self_pid(), (long long)percent);
+    const ru_group_limits limits = {.cpu_quota_ns = percent * PERIOD_NS / 100,
+                                    .cpu_period_ns = PERIOD_NS};
+    if (type == NULL || part == NULL || name == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for names");
+    }
+    ru_status st = ru_group_make(name, &limits, NULL, NULL, &g, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st,
+                           "a quota needs a control group; run as root, or leave out "
+                           "--quota and name the machine with --type");
+    }
+    st = run_in(in, g, type, part, all, err);
+    ru_status gone = ru_group_remove(g, NULL); /* it may be busy for a moment: it bounds nothing */
+    (void)gone;
+    ru_group_close(g);
+    return st;
+}
+
+static ru_status read_quotas(const char *text, int64_t *percent, uint32_t *n, ru_err *err)
+{
+    ru_str rest = ru_str_c(text), word;
+    *n = 0;
+    while (ru_str_next(&rest, ',', &word)) {
+        bool ok = *n < QUOTAS_MAX && ru_str_i64(ru_str_trim(word), &percent[*n]) &&
+                  percent[*n] >= 1 && percent[*n] <= PERCENT_MAX;
+        if (!ok) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--quota has '%.*s'; expected up to %d whole percents of a core, such "
+                           "as 25,50,100,200",
+                           RU_STR_ARG(word), QUOTAS_MAX);
+        }
+        *n += 1;
+    }
+    return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_world all = {0};
+    int64_t percent[QUOTAS_MAX];
+    uint32_t n = 0;
+    const char *out = ru_cmd_text(in, "out"), *add = ru_cmd_text(in, "add");
+    const char *quota = ru_cmd_text(in, "quota"), *type = ru_cmd_text(in, "type");
+    RU_TRY(quota != NULL ? read_quotas(quota, percent, &n, err) : RU_OK);
+    RU_TRY(add != NULL ? ru_world_file_load(add, in->arena, &all, err) : RU_OK);
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(profile_quota(in, percent[k], out, &all, err));
+    }
+    for (uint32_t k = 0; k < in->n_args && n == 0; k++) {
+        RU_TRY(profile_here(in, in->args[k], type != NULL ? type : "cpu", &all, err));
+    }
+    return put_world(out, &all, in->arena, err);
+}
+
+static const ru_opt opts[] = {
+    RU_OPT(TEXT, "out", "FILE", "file to write: a world file with devices and facts", .letter = 'o',
+           .def = "devices.json"),
+    RU_OPT(TEXT, "quota", "PERCENT,...",
+           "measure under each of these quotas of processor time, in percent of a core (100,200), "
+           "in a control group with a period of 10 ms; each is a type of device, cpu100"),
+    RU_OPT(TEXT, "type", "NAME",
+           "what the facts call this machine (default: cpu); with --quota: in front of the "
+           "percent"),
+    RU_OPT(TEXT, "add", "FILE", "profiles to which those of now are added"),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the jobs", .letter = 's'),
+    RU_OPT(I64, "steps", "N", "steps to measure, at least, of each job and quota", .def = "30",
+           RU_IN(1, 100000)),
+    RU_OPT(TIME, "least", "TIME", "and at least so long", .def = "1s", RU_IN(0, 3.6e12)),
+    RU_OPT_THREADS('t'),
+};
+
+static const ru_example examples[] = {
+    {"rubato profile job.yaml --quota 25,50,100,200 --out devices.json",
+     "this machine as four types of device"},
+    {"rubato profile a.yaml b.yaml --type small --out devices.json",
+     "profile two jobs on this machine as it is"},
+    {"rubato profile c.yaml --quota 100,200 --add devices.json --out devices.json",
+     "add another job's profile"},
+};
+
+const ru_cmd rui_cmd_profile = {
+    .name = "profile",
+    .summary = "measure the steps of jobs op by op, on this machine under several quotas",
+    .about = "Each job is opened as `rubato train` opens it. Its steps run with data that is read "
+             "beside them, then on one batch in memory; then its data is read while nothing is "
+             "computed. "
+             "The file, a world file, has types of devices, times of ops and of steps; `rubato "
+             "explain FILE` "
+             "shows them. "
+             "Checkpoints and runs are not touched.",
+    .args = "JOB.yaml...",
+    .arg_min = 1,
+    .arg_max = 64,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .computes = true,
+    .exits = "69 the processes of a quota failed, or this machine has no control groups|77 no "
+             "permission to make control groups|78 a job is not valid",
+    .run = run,
+};
