@@ -6,7 +6,6 @@
 
 #include "plan/crew/reassign_policy.h"
 #include "tool/cmd.h"
-#include "tool/plan/world_in.h"
 #include "tool/explain/explain_app.h"
 #include "tool/explain/explain_errors.h"
 #include "tool/explain/explain_ops.h"
@@ -16,6 +15,7 @@
 #include "tool/explain/explain_rounds.h"
 #include "tool/explain/explain_sums.h"
 #include "tool/explain/what_if.h"
+#include "tool/plan/world_in.h"
 #include "tool/serve/client.h"
 
 enum { SUMS_SHOWN = 24 };

@@ -2,8 +2,8 @@
  * the same offsets again. */
 #include "env/file/file.h"
 #include "plan/step/mem_policy.h"
-#include "tool/plan/world_in.h"
 #include "tool/page/page.h"
+#include "tool/plan/world_in.h"
 
 /* The newest plan of the policy `mem` in `w`; in->bufs.n is 0 when there is none. */
 static ru_status question(const ru_world *w, const char *run, ru_arena *arena, ru_mem_policy_in *in,
