@@ -41,6 +41,8 @@ static const struct {
     /* function also asks web: instances are called over HTTP. */
     {"function", "base world env trace web"},
     {"watch", "base env trace train run web"},
+    /* burst also asks web: a service tells its latencies over HTTP. */
+    {"burst", "base world env cost plan web"},
     /* cluster also asks web: people come over HTTP. */
     {"cluster", "base world env trace cost plan comm store web"},
     /* serve also asks web: clients come over HTTP. */
@@ -50,8 +52,8 @@ static const struct {
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
-     "base world env trace cost plan exec comm data store host train run launch web watch cluster "
-     "function serve fleet sim solve lab"},
+     "base world env trace cost plan exec comm data store host train run launch web watch burst "
+     "cluster function serve fleet sim solve lab"},
     {"bench", "*"},
     {"test", "*"},
 };
@@ -330,6 +332,7 @@ static void test_archives(void **state)
         {"store", "store"},
         {"data", "data"},
         {"solve", "solve"},
+        {"burst", "burst"},
         {"cluster", "cluster"},
         {"serve", "serve"},
         {"function", "function"},

@@ -1,0 +1,141 @@
+/* The speed of one service on a machine with processor credits: a step machine. Its driver tells
+ * it every tick what the service used and which requests ended; it keeps the bucket
+ * (cost/credit.h) and, at the end of each window, says how many cores the service may use from now
+ * on.
+ *
+ *   PROFILE   5 speeds x 3 loads, one window each; then the latency model is fitted
+ *   FULL      full speed: nothing to save, no model, or stood down
+ *   TRIAL     the first window below full speed: does the load really use less?
+ *   HELD      the speed that the policy `burst` chose; fitted and asked again each window
+ *
+ * Clients are told from the figures by Little's law. A rate below what so many clients would cause
+ * means that requests do not wait for answers: throttling them saves nothing. So does a trial whose
+ * rate stayed, after which the machine stands down for some windows, longer each time.
+ *
+ * Predictions are scaled by how far measured quantiles lay above or below the model of late.
+ *
+ * Thread: loop only; no clock, no system. */
+#ifndef RU_BURST_PACE_H
+#define RU_BURST_PACE_H
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "cost/credit.h"
+#include "env/clock.h"
+#include "plan/fleet/burst.h"
+
+enum {
+    RU_PACE_SPEEDS = 5,
+    RU_PACE_LOADS = 3,
+    RU_PACE_KEPT = 60,    /* windows that the model is fitted to */
+    RU_PACE_DRAWN = 40,   /* requests of each */
+    RU_PACE_HEARD = 8192, /* requests of a window that its quantile is of; drawn beyond it */
+    RU_PACE_WHY = 256,
+};
+
+typedef struct ru_pace_options {
+    ru_credit_rules rules; /* in seconds of the bucket's clock; burst: all cores */
+    ru_credit begin;
+    double clock; /* seconds of the bucket's clock in one of ours */
+    double cores; /* at full speed */
+    double slo_s, quantile, margin, gain_min, reserve_s, speed_min;
+    double think_s; /* of clients, as long as no profile with a load of its own has told it */
+    int64_t window_ns;
+    uint32_t clients[RU_PACE_LOADS]; /* of the profile's own load; 0: what comes is the load */
+} ru_pace_options;
+
+typedef struct ru_pace_tick {
+    ru_time now;
+    int64_t cpu_ns;          /* that the service used since the last tick */
+    uint32_t requests;       /* that ended since then */
+    const double *latency_s; /* [n] of these, or of some drawn from them */
+    uint32_t n;
+} ru_pace_tick;
+
+typedef enum ru_pace_phase {
+    RU_PACE_PROFILE,
+    RU_PACE_FULL,
+    RU_PACE_TRIAL,
+    RU_PACE_HOLD,
+} ru_pace_phase;
+#define RU_PACE_PHASES "profile|full|trial|held"
+
+/* A window that ended, and what was decided at its end. NAN: not known. */
+typedef struct ru_pace_record {
+    uint32_t window;
+    ru_pace_phase phase;
+    double speed; /* that was in force; the bucket may have allowed less */
+    bool empty;   /* the bucket was, for some of the window */
+    bool open;    /* requests that do not wait for answers */
+    double rate;  /* requests per second */
+    double clients;
+    double latency_s, predicted_s; /* the quantile: measured, and as predicted at its beginning */
+    double level, level_predicted; /* tokens at its end */
+    double use;                    /* tokens per second of the bucket's clock */
+    double empty_s;                /* at that use, on the bucket's clock; INFINITY: never */
+    double next_speed, next_s;     /* the decision, and the quantile that it predicts */
+    double stretch;                /* how much longer credits last than at full speed */
+    char plan[33];                 /* id; "": the policy was not asked */
+    const char *input;             /* its question as JSON, view until the next step; NULL */
+    char why[RU_PACE_WHY];
+} ru_pace_record;
+
+typedef struct ru_pace_effects {
+    bool quota;
+    double cores; /* the service may use so many from now on */
+    bool load;    /* the profile's load: so many clients from now on; 0: none */
+    uint32_t clients;
+    bool record;
+    ru_pace_record window;
+    char alarm[RU_PACE_WHY]; /* "": none. Once, when the credits begin to run out */
+} ru_pace_effects;
+
+typedef struct ru_pace_kept {
+    double load, speed;
+    uint32_t n;
+    double latency_s[RU_PACE_DRAWN];
+} ru_pace_kept;
+
+/* What a window measures. */
+typedef struct ru_pace_sum {
+    ru_time begun;
+    double cpu_s, latency_s;
+    uint32_t requests, heard, n; /* heard: latencies; n: of these kept below */
+    double kept[RU_PACE_HEARD];
+    bool empty;
+} ru_pace_sum;
+
+typedef struct ru_pace {
+    ru_pace_options opt;
+    ru_credit bucket;
+    ru_pace_phase phase;
+    uint32_t point;  /* of the profile */
+    uint32_t window; /* number of the current one */
+    ru_time last;    /* tick */
+    bool begun, limited, settling, alarmed;
+    double speed, cores; /* decided, and told last */
+    ru_pace_sum sum;
+    ru_pace_kept kept[RU_PACE_KEPT];
+    uint32_t n_kept, next_kept;
+    double need;             /* tokens of a request; 0: not known */
+    double think_s, delay_s; /* of clients; of answers, without the processor */
+    double model[RU_BURST_FEATURES_MAX];
+    bool fitted;
+    double drift;     /* measured over modelled quantiles */
+    double recent[3]; /* clients of the last windows */
+    uint32_t n_recent;
+    double rate_full, rate_expected; /* of a trial */
+    uint32_t down_until, down;       /* window; how many windows next time */
+    double predicted_s, level_predicted;
+    ru_rng rng;
+    ru_arena arena; /* of the question */
+} ru_pace;
+
+/* Errors: RU_E_CONFIG for options that contradict each other. */
+RU_MUST_USE ru_status ru_pace_init(ru_pace *p, const ru_pace_options *opt, uint64_t seed,
+                                   ru_err *err);
+void ru_pace_fini(ru_pace *p); /* zeroed is fine */
+/* The first tick begins the first window; its figures are not counted. */
+void ru_pace_step(ru_pace *p, const ru_pace_tick *t, ru_pace_effects *fx);
+
+#endif
