@@ -1,0 +1,383 @@
+#include "burst/pace.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "burst/pace_impl.h"
+#include "cost/math/quantile.h"
+
+enum { DOWN_MIN = 8, DOWN_MAX = 64, REQUESTS_MIN = 20 };
+
+static const double settle_share = 0.2; /* of a window of the profile: its load begins */
+static const double open_below = 0.75;  /* of the rate that so many clients would cause */
+static const double drift_gain = 0.3, drift_min = 0.5, drift_max = 2;
+static const double late_by = 1.5;     /* of what was predicted: else it is chance */
+static const double cores_min = 0.002; /* what the kernel can bound */
+
+ru_status ru_pace_init(ru_pace *p, const ru_pace_options *o, uint64_t seed, ru_err *err)
+{
+    *p = (ru_pace){.opt = *o,
+                   .bucket = o->begin,
+                   .speed = 1,
+                   .think_s = o->think_s,
+                   .drift = 1,
+                   .down = DOWN_MIN,
+                   .predicted_s = (double)NAN,
+                   .level_predicted = (double)NAN,
+                   .rng = ru_rng_from(seed, 1)};
+    if (!(o->rules.earn > 0) || o->rules.earn >= o->rules.burst) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%g credits an hour are what %g cores use at full speed, so there is "
+                       "nothing to save; expected fewer than %g",
+                       o->rules.earn * 3600, o->cores, o->rules.burst * 3600);
+    }
+    if (o->begin.earned > o->rules.cap) {
+        return RU_FAIL(err, RU_E_CONFIG, "a level of %g credits is above the cap of %g",
+                       o->begin.earned, o->rules.cap);
+    }
+    for (uint32_t k = 1; k < RU_PACE_LOADS; k++) {
+        if ((o->clients[0] != 0) != (o->clients[k] != 0) ||
+            (o->clients[0] != 0 && o->clients[k] <= o->clients[k - 1])) {
+            return RU_FAIL(err, RU_E_CONFIG, "a profile needs %d rising numbers of clients",
+                           RU_PACE_LOADS);
+        }
+    }
+    ru_arena_init(&p->arena, 0);
+    return RU_OK;
+}
+
+void ru_pace_fini(ru_pace *p)
+{
+    ru_arena_fini(&p->arena);
+}
+
+/* -- what is in force ----------------------------------------------------------------------------
+ */
+
+static double speed_of(const ru_pace *p, uint32_t point)
+{
+    return 1 - (1 - p->opt.speed_min) * (point % RU_PACE_SPEEDS) / (RU_PACE_SPEEDS - 1);
+}
+
+/* An empty bucket leaves what it earns, as the machine itself would. */
+static void put_quota(ru_pace *p, ru_pace_effects *fx)
+{
+    double cores = p->speed * p->opt.cores;
+    if (p->limited) {
+        cores = fmin(cores, p->opt.cores * p->opt.rules.earn / p->opt.rules.burst);
+    }
+    cores = fmax(cores, cores_min);
+    if (cores != p->cores) {
+        p->cores = fx->cores = cores;
+        fx->quota = true;
+    }
+}
+
+static void begin_window(ru_pace *p, ru_time now)
+{
+    p->sum.begun = now;
+    p->sum.cpu_s = p->sum.latency_s = 0;
+    p->sum.requests = p->sum.heard = p->sum.n = 0;
+    p->sum.empty = p->limited;
+}
+
+static void begin_point(ru_pace *p, ru_pace_effects *fx)
+{
+    p->speed = speed_of(p, p->point);
+    p->settling = true;
+    if (p->opt.clients[0] != 0) {
+        fx->load = true;
+        fx->clients = p->opt.clients[p->point / RU_PACE_SPEEDS];
+    }
+}
+
+static void account(ru_pace *p, const ru_pace_tick *t)
+{
+    RU_CHECK(t->cpu_ns >= 0);
+    double dt_s = 1e-9 * (double)ru_time_since(t->now, p->last);
+    p->last = t->now;
+    if (dt_s <= 0) {
+        return;
+    }
+    double used = 1e-9 * (double)t->cpu_ns / 60; /* a credit is a core for a minute */
+    ru_credit_rules r = p->opt.rules;
+    r.burst = fmax(r.burst, used / dt_s); /* the kernel's quota may let a little more pass */
+    (void)ru_credit_run(&r, &p->bucket, used / dt_s, dt_s * p->opt.clock);
+    double level = ru_credit_level(&p->bucket);
+    bool was = p->limited;
+    p->limited = level <= 0 || (was && level < r.burst * dt_s * p->opt.clock * 2);
+    p->sum.empty = p->sum.empty || p->limited;
+}
+
+static void hear(ru_pace *p, const ru_pace_tick *t)
+{
+    ru_pace_sum *s = &p->sum;
+    RU_CHECK(t->n <= t->requests);
+    s->cpu_s += 1e-9 * (double)t->cpu_ns;
+    s->requests += t->requests;
+    for (uint32_t k = 0; k < t->n; k++) {
+        s->latency_s += t->latency_s[k];
+        uint32_t at = s->heard < RU_PACE_HEARD ? s->heard : ru_rng_below(&p->rng, s->heard + 1);
+        s->heard++;
+        s->n = s->heard < RU_PACE_HEARD ? s->heard : RU_PACE_HEARD;
+        if (at < RU_PACE_HEARD) {
+            s->kept[at] = t->latency_s[k];
+        }
+    }
+}
+
+/* -- the decision --------------------------------------------------------------------------------
+ */
+
+/* How many clients the next window has: the mean of the last ones, or what the last jump reached.
+ */
+static double forecast(ru_pace *p, double clients)
+{
+    double last = p->n_recent > 0 ? p->recent[(p->n_recent - 1) % 3] : clients, sum = 0;
+    if (fabs(clients - last) > 0.2 * last) {
+        p->n_recent = 0;
+    }
+    p->recent[p->n_recent++ % 3] = clients;
+    uint32_t n = p->n_recent < 3 ? p->n_recent : 3;
+    for (uint32_t k = 0; k < n; k++) {
+        sum += p->recent[k];
+    }
+    return sum / n;
+}
+
+static void full(ru_pace *p)
+{
+    p->phase = RU_PACE_FULL;
+    p->speed = 1;
+}
+
+/* A trial showed that throttling saves nothing, or costs more than the model knows. */
+static bool failed(ru_pace *p, ru_pace_record *r)
+{
+    bool late = r->latency_s > p->opt.slo_s && r->latency_s > late_by * r->predicted_s;
+    if (p->phase != RU_PACE_TRIAL || (!late && r->rate <= (p->rate_full + p->rate_expected) / 2)) {
+        return false;
+    }
+    full(p);
+    p->down_until = p->window + p->down;
+    (void)snprintf(
+        r->why, sizeof r->why, "stands down for %u windows: at speed %.2f %s", p->down, r->speed,
+        late ? "it was late" : "as many requests came as before, so throttling saves no credits");
+    p->down = p->down * 2 < DOWN_MAX ? p->down * 2 : DOWN_MAX;
+    return true;
+}
+
+static void obey(ru_pace *p, const ru_burst_plan *plan, ru_pace_record *r)
+{
+    RU_CHECK(plan->n == 1);
+    RU_CHECK(plan->speed[0] > 0 && plan->speed[0] <= 1);
+    bool slower = plan->speed[0] < 1;
+    r->stretch = plan->stretch;
+    if (slower && p->phase == RU_PACE_FULL && p->window < p->down_until) {
+        (void)snprintf(r->why, sizeof r->why, "stands down until window %u", p->down_until);
+        slower = false;
+    } else if (plan->action == RU_BURST_SWITCH && plan->latency_s > p->opt.slo_s) {
+        (void)snprintf(r->why, sizeof r->why,
+                       "late even at full speed: this load needs another machine");
+    } else if (plan->action == RU_BURST_SWITCH) {
+        (void)snprintf(r->why, sizeof r->why,
+                       "credits end within the reserve: this load needs another machine");
+    } else if (slower) {
+        (void)snprintf(r->why, sizeof r->why, "the slowest speed that keeps the objective");
+    } else {
+        (void)snprintf(r->why, sizeof r->why, "%s",
+                       isinf(plan->empty_s[0]) ? "credits do not end at full speed"
+                                               : "throttling would save too little");
+    }
+    if (!slower) {
+        full(p);
+        return;
+    }
+    if (p->phase == RU_PACE_FULL) {
+        p->phase = RU_PACE_TRIAL;
+        p->rate_full = r->rate;
+        p->rate_expected = plan->rate;
+    } else {
+        p->phase = RU_PACE_HOLD;
+    }
+    p->speed = plan->speed[0];
+}
+
+static void decide(ru_pace *p, ru_pace_record *r)
+{
+    ru_burst_plan plan;
+    ru_err err = {0};
+    if (failed(p, r)) {
+        return;
+    }
+    p->down = p->phase == RU_PACE_TRIAL ? DOWN_MIN : p->down;
+    double load = r->open ? r->rate : forecast(p, r->clients);
+    ru_status st = rui_pace_ask(p, r->open, load, r, &plan, &err);
+    if (st != RU_OK) {
+        full(p);
+        (void)snprintf(r->why, sizeof r->why, "full speed: %.200s", err.text);
+        return;
+    }
+    obey(p, &plan, r);
+    double rate = plan.rate;
+    r->next_s = plan.latency_s;
+    if (p->speed >= 1 && !r->open) {
+        r->next_s = p->drift * rui_pace_modelled(p, load, 1, &rate);
+    }
+    ru_credit next = p->bucket;
+    (void)ru_credit_run(&p->opt.rules, &next, rate * p->need,
+                        1e-9 * (double)p->opt.window_ns * p->opt.clock);
+    p->level_predicted = ru_credit_level(&next);
+}
+
+/* -- windows -------------------------------------------------------------------------------------
+ */
+
+static void measure(ru_pace *p, ru_time now, ru_pace_record *r)
+{
+    ru_pace_sum *s = &p->sum;
+    double took_s = 1e-9 * (double)ru_time_since(now, s->begun);
+    double mean_s = s->heard > 0 ? s->latency_s / s->heard : 0;
+    *r = (ru_pace_record){.window = p->window,
+                          .phase = p->phase,
+                          .speed = p->speed,
+                          .empty = s->empty,
+                          .rate = s->requests / took_s,
+                          .latency_s = (double)NAN,
+                          .predicted_s = p->predicted_s,
+                          .level = ru_credit_level(&p->bucket),
+                          .level_predicted = p->level_predicted,
+                          .use = s->cpu_s / 60 / took_s,
+                          .next_s = (double)NAN,
+                          .stretch = 1};
+    r->empty_s = ru_credit_empty_s(&p->opt.rules, &p->bucket, r->use);
+    if (s->n > 0) {
+        ru_sort_f64(s->kept, s->n);
+        r->latency_s = ru_quantile_sorted(s->kept, s->n, p->opt.quantile, RU_QUANTILE_LINEAR);
+    }
+    bool profile = p->phase == RU_PACE_PROFILE && p->opt.clients[0] != 0;
+    if (s->requests >= REQUESTS_MIN) {
+        double need = s->cpu_s / 60 / s->requests;
+        p->need = p->need > 0 ? 0.7 * p->need + 0.3 * need : need;
+        if (profile && p->point == 0) {
+            rui_pace_learn_think(p, r->rate, p->opt.clients[0], mean_s);
+        }
+    }
+    r->clients =
+        profile ? p->opt.clients[p->point / RU_PACE_SPEEDS] : r->rate * (mean_s + p->think_s);
+    if (p->need > 0 && !profile && s->requests >= REQUESTS_MIN && !s->empty) {
+        double would;
+        (void)rui_pace_modelled(p, r->clients, p->speed, &would);
+        r->open = r->rate < open_below * would;
+    }
+}
+
+/* How far the measured quantile lies above the model at what really came. */
+static void learn_drift(ru_pace *p, const ru_pace_record *r)
+{
+    double rate, is = rui_pace_modelled(p, r->clients, r->speed, &rate);
+    if (is > 0) {
+        double ratio = fmin(fmax(r->latency_s / is, drift_min), drift_max);
+        p->drift =
+            fmin(fmax(p->drift * (1 - drift_gain) + drift_gain * ratio, drift_min), drift_max);
+    }
+}
+
+/* Without a load of its own the profile leaves out speeds below one that was late. */
+static void next_point(ru_pace *p, const ru_pace_record *r)
+{
+    p->point++;
+    if (p->opt.clients[0] == 0 && r->latency_s > p->opt.slo_s && p->point % RU_PACE_SPEEDS != 0) {
+        p->point += RU_PACE_SPEEDS - p->point % RU_PACE_SPEEDS;
+    }
+}
+
+static void end_window(ru_pace *p, ru_time now, ru_pace_effects *fx)
+{
+    ru_pace_record *r = &fx->window;
+    ru_err err = {0};
+    measure(p, now, r);
+    p->level_predicted = (double)NAN;
+    bool good = !r->empty && !r->open && p->sum.n >= REQUESTS_MIN;
+    if (good) {
+        if (p->phase != RU_PACE_PROFILE) {
+            learn_drift(p, r);
+        }
+        rui_pace_keep(p, r->clients, r->speed);
+    }
+    if (p->phase == RU_PACE_PROFILE) {
+        next_point(p, r);
+        (void)snprintf(r->why, sizeof r->why, "profile, %u of %d", p->point,
+                       RU_PACE_SPEEDS * RU_PACE_LOADS);
+        if (p->point >= RU_PACE_SPEEDS * RU_PACE_LOADS) {
+            full(p);
+            fx->load = p->settling = p->opt.clients[0] != 0; /* it has to drain */
+        }
+    }
+    if (p->phase != RU_PACE_PROFILE) {
+        ru_status st = good ? rui_pace_fit(p, &err) : RU_OK;
+        if (p->fitted && p->sum.requests >= REQUESTS_MIN && !fx->load) {
+            decide(p, r);
+        } else if (!fx->load) {
+            full(p);
+            (void)snprintf(r->why, sizeof r->why, "full speed: %.200s",
+                           r->empty      ? "the bucket is empty"
+                           : st != RU_OK ? err.text
+                                         : "too few requests came");
+        }
+    } else {
+        begin_point(p, fx);
+    }
+    p->predicted_s = p->limited ? (double)NAN : r->next_s;
+    r->next_speed = p->speed;
+    fx->record = true;
+    p->window++;
+    begin_window(p, now);
+}
+
+/* By time until the bucket is empty, not by its level. */
+static void watch(ru_pace *p, ru_pace_effects *fx)
+{
+    const ru_pace_record *r = &fx->window;
+    bool short_of = r->empty_s < p->opt.reserve_s;
+    if (short_of && !p->alarmed) {
+        (void)snprintf(fx->alarm, sizeof fx->alarm,
+                       "credits end in %.0f s of the bucket's clock at this use (%.4g are left); "
+                       "send requests to another machine",
+                       r->empty_s, r->level);
+    }
+    /* An empty bucket lets nothing use more than is earned: that alone is no end of it. */
+    double full_s = ru_credit_empty_s(&p->opt.rules, &p->bucket, p->opt.rules.burst);
+    p->alarmed = short_of || (p->alarmed && full_s < 1.5 * p->opt.reserve_s &&
+                              r->level < 0.5 * p->opt.rules.cap);
+}
+
+void ru_pace_step(ru_pace *p, const ru_pace_tick *t, ru_pace_effects *fx)
+{
+    *fx = (ru_pace_effects){0};
+    ru_arena_fini(&p->arena);
+    ru_arena_init(&p->arena, 0);
+    if (!p->begun) {
+        p->begun = true;
+        p->last = t->now;
+        begin_point(p, fx);
+        begin_window(p, t->now);
+        put_quota(p, fx);
+        return;
+    }
+    account(p, t);
+    int64_t into_ns = ru_time_since(t->now, p->sum.begun);
+    if (p->settling) {
+        if ((double)into_ns >= settle_share * (double)p->opt.window_ns) {
+            p->settling = false;
+            begin_window(p, t->now);
+        }
+    } else {
+        hear(p, t);
+        if (into_ns >= p->opt.window_ns) {
+            end_window(p, t->now, fx);
+            watch(p, fx);
+        }
+    }
+    put_quota(p, fx);
+}
