@@ -1,0 +1,218 @@
+/* The machine against a queue of one server that is played request by request: clients that wait
+ * for answers, requests at a rate of their own, a bucket that runs empty. */
+#include "burst/pace.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "test/test.h"
+
+enum { CLIENTS_MAX = 64, HEARD_MAX = 8192 };
+
+static const int64_t tick_ns = 100000000;
+static const double mean_s = 0.004; /* of a request on the whole of 0.4 cores: 1.6 ms of a core */
+static const ru_pace_options machine = {
+    .rules = {.earn = 2.4 / 3600, .cap = 57.6, .burst = 0.4 / 60},
+    .begin = {.earned = 57},
+    .clock = 60,
+    .cores = 0.4,
+    .slo_s = 0.15,
+    .quantile = 0.95,
+    .margin = 0.15, /* windows of 4 s have few requests */
+    .gain_min = 0.02,
+    .reserve_s = 600,
+    .speed_min = 0.2,
+    .window_ns = INT64_C(4000000000),
+    .clients = {2, 6, 12},
+};
+
+/* A first-come queue of one server whose speed follows the quota. */
+typedef struct world {
+    ru_pace p;
+    ru_rng rng;
+    double now, cores, free_at; /* free_at: when the server has done all that has come */
+    double next[CLIENTS_MAX];   /* when each client asks; open: next[0], the next one that comes */
+    double latency[HEARD_MAX], end[HEARD_MAX];
+    uint32_t n, clients;
+    double rate, think_s, used_s; /* rate > 0: open */
+    uint32_t windows, kept, alarms, slow;
+    double off, offs, alarm_level;
+    ru_pace_record last;
+} world;
+
+/* Requests whose service begins before `until`; the server keeps its speed from begin to end. */
+static void play(world *w, double until)
+{
+    for (;;) {
+        uint32_t first = 0;
+        for (uint32_t k = 1; k < w->clients; k++) {
+            first = w->next[k] < w->next[first] ? k : first;
+        }
+        double begin = fmax(w->next[first], w->free_at);
+        if (w->clients == 0 || begin >= until || w->n == HEARD_MAX) {
+            return;
+        }
+        double took = mean_s * ru_rng_exponential(&w->rng) * 0.4 / w->cores;
+        w->free_at = begin + took;
+        w->used_s += took * w->cores;
+        w->end[w->n] = w->free_at;
+        w->latency[w->n++] = w->free_at - w->next[first];
+        w->next[first] = w->rate > 0 ? w->next[first] + ru_rng_exponential(&w->rng) / w->rate
+                                     : w->free_at + w->think_s * ru_rng_exponential(&w->rng);
+    }
+}
+
+static void load(world *w, uint32_t clients, double rate)
+{
+    w->clients = rate > 0 ? 1 : clients;
+    w->rate = rate;
+    for (uint32_t k = 0; k < w->clients; k++) {
+        w->next[k] = w->now;
+    }
+}
+
+static void see(world *w, const ru_pace_effects *fx)
+{
+    w->cores = fx->quota ? fx->cores : w->cores;
+    if (fx->load) {
+        load(w, fx->clients, 0);
+    }
+    if (fx->alarm[0] != 0) {
+        w->alarms++;
+        w->alarm_level = fx->window.level;
+    }
+    if (fx->record && fx->window.phase != RU_PACE_PROFILE) {
+        w->last = fx->window;
+        w->windows++;
+        w->kept += fx->window.latency_s <= w->p.opt.slo_s;
+        w->slow += fx->window.speed < 1;
+        if (isfinite(fx->window.predicted_s) && fx->window.latency_s > 0) {
+            w->off += fabs(fx->window.predicted_s / fx->window.latency_s - 1);
+            w->offs++;
+        }
+    }
+}
+
+static void go(world *w, double seconds)
+{
+    double until = w->now + seconds, heard[HEARD_MAX];
+    while (w->now < until) {
+        double before = w->used_s;
+        w->now += 1e-9 * (double)tick_ns;
+        play(w, w->now);
+        uint32_t n = 0, left = 0;
+        for (uint32_t k = 0; k < w->n; k++) {
+            if (w->end[k] <= w->now) {
+                heard[n++] = w->latency[k];
+            } else {
+                w->end[left] = w->end[k];
+                w->latency[left++] = w->latency[k];
+            }
+        }
+        w->n = left;
+        const ru_pace_tick t = {.now = {(int64_t)(w->now * 1e9)},
+                                .cpu_ns = (int64_t)((w->used_s - before) * 1e9),
+                                .requests = n,
+                                .latency_s = heard,
+                                .n = n};
+        ru_pace_effects fx;
+        ru_pace_step(&w->p, &t, &fx);
+        see(w, &fx);
+    }
+}
+
+static world *begin(const ru_pace_options *o)
+{
+    static world w; /* large */
+    ru_err err;
+    memset(&w, 0, sizeof w);
+    w.rng = ru_rng_from(ru_test_seed(), 7);
+    w.cores = 0.4;
+    assert_ok(ru_pace_init(&w.p, o, ru_test_seed(), &err), err);
+    return &w;
+}
+
+static void profile(world *w)
+{
+    while (w->p.phase == RU_PACE_PROFILE) {
+        go(w, 1);
+    }
+    assert_true(w->p.fitted);
+    assert_true(w->p.think_s < 0.002); /* these clients do not think */
+}
+
+static void test_clients_wait(void **state)
+{
+    (void)state;
+    world *w = begin(&machine);
+    profile(w);
+    load(w, 9, 0); /* as many as the profile did not have */
+    double used = w->used_s, now = w->now, level = ru_credit_level(&w->p.bucket);
+    go(w, 170);
+    assert_true(w->windows >= 40 && w->slow >= w->windows - 5);
+    assert_true(w->kept >= 0.95 * w->windows);
+    assert_true(w->off / w->offs < 0.15);
+    assert_int_equal(w->last.phase, RU_PACE_HOLD);
+    assert_true(w->last.stretch > 1.5);
+    /* The bucket by its closed form: it was neither full nor empty. */
+    double is = level - (w->used_s - used) + machine.rules.earn * 60 * (w->now - now);
+    assert_true(fabs(ru_credit_level(&w->p.bucket) - is) < 0.02 * machine.rules.cap);
+    /* Full speed alone would keep the server busy all the time. */
+    assert_true((w->used_s - used) / (w->now - now) < 0.7 * machine.cores);
+    ru_pace_fini(&w->p);
+}
+
+static void test_requests_do_not_wait(void **state)
+{
+    (void)state;
+    for (double share = 0.3; share < 0.8; share += 0.2) {
+        world *w = begin(&machine);
+        profile(w);
+        load(w, 0, share / mean_s);
+        go(w, 200);
+        assert_true(w->slow <= 0.1 * w->windows);
+        ru_pace_fini(&w->p);
+    }
+}
+
+/* Full speed by a profile that cannot tell loads apart: the bucket runs empty, which is told
+ * before, and then holds. */
+static void test_empty(void **state)
+{
+    (void)state;
+    ru_pace_options o = machine;
+    memset(o.clients, 0, sizeof o.clients);
+    o.slo_s = 0.005; /* late at any speed: the profile stays at full speed */
+    o.begin.earned = 8;
+    world *w = begin(&o);
+    load(w, 4, 0);
+    go(w, 120);
+    assert_true(!w->p.fitted && strstr(w->last.why, "the bucket is empty") != NULL);
+    assert_int_equal(w->alarms, 1);
+    assert_true(w->alarm_level > 0);
+    assert_true(w->last.empty && w->last.level < 0.1);
+    assert_true(fabs(w->cores - 0.04) < 1e-9);
+    double spent = w->used_s, may = 8 + o.rules.earn * 60 * w->now;
+    assert_true(spent <= may * 1.02 + 0.1 && spent >= may * 0.95);
+    ru_pace_fini(&w->p);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    ru_err err;
+    static ru_pace p;
+    ru_pace_options o = machine;
+    o.rules.earn = o.rules.burst;
+    assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
+    o = machine;
+    o.clients[1] = 1;
+    assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
+    o = machine;
+    o.begin.earned = 100;
+    assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
+}
+
+RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait),
+         cmocka_unit_test(test_requests_do_not_wait), cmocka_unit_test(test_empty),
+         cmocka_unit_test(test_options))
