@@ -13,7 +13,7 @@
 #include "env/process/groups.h"
 #include "env/process/process.h"
 
-enum { PASSES = 20 };
+enum { PASSES = 20, TREE_MAX = 1024 };
 static const char rest_name[] = "rubato-rest";
 static const char *const name_1[] = {"cpu", "cpuacct", "memory", "pids", "blkio"};
 static const char *const name_2[] = {"cpu", "cpu", "memory", "pids", "io"};
@@ -230,6 +230,60 @@ ru_status ru_group_enter(ru_group *g, int64_t pid, ru_err *err)
         if (g->procs[tree] >= 0) {
             RU_TRY(rui_group_put_i64(g->dir[tree], "cgroup.procs", pid, err));
         }
+    }
+    return RU_OK;
+}
+
+/* The parent of a process; 0: it has ended. */
+static int64_t parent_of(ru_arena *arena, const char *pid)
+{
+    char *dir = ru_path_join(arena, "/proc", pid);
+    ru_str text = dir == NULL ? ru_str_c("") : rui_group_text(arena, dir, "stat"), word;
+    const char *end = text.n > 0 ? strrchr(text.p, ')') : NULL; /* a name may hold any byte */
+    ru_str rest = end == NULL ? ru_str_c("") : ru_str_c(end + 1);
+    int64_t parent = 0;
+    for (int k = 0; k < 3 && ru_str_next(&rest, ' ', &word); k++) {
+        parent = k < 2 || !ru_str_i64(word, &parent) ? 0 : parent;
+    }
+    return parent;
+}
+
+/* One look at all processes: those whose parents are in `in` follow them; true: some did. */
+static bool follow(ru_group *g, int64_t *in, uint32_t *n, ru_arena *arena)
+{
+    char **names;
+    uint32_t n_names = 0, before = *n;
+    if (ru_dir_list("/proc", arena, &names, &n_names, NULL) != RU_OK) {
+        return false;
+    }
+    for (uint32_t k = 0; k < n_names; k++) {
+        int64_t pid, parent;
+        bool follows = false, is_in = false;
+        if (!ru_str_i64(ru_str_c(names[k]), &pid) || (parent = parent_of(arena, names[k])) <= 0) {
+            continue;
+        }
+        for (uint32_t i = 0; i < *n; i++) {
+            follows = follows || in[i] == parent;
+            is_in = is_in || in[i] == pid;
+        }
+        if (follows && !is_in && *n < TREE_MAX && ru_group_enter(g, pid, NULL) == RU_OK) {
+            in[(*n)++] = pid;
+        }
+    }
+    return *n > before;
+}
+
+ru_status ru_group_enter_all(ru_group *g, int64_t pid, ru_err *err)
+{
+    ru_arena arena;
+    int64_t in[TREE_MAX] = {pid};
+    uint32_t n = 1;
+    bool more = true;
+    RU_TRY(ru_group_enter(g, pid, err)); /* what it starts from now on is in the group */
+    for (int pass = 0; pass < PASSES && more; pass++) {
+        ru_arena_init(&arena, 0);
+        more = follow(g, in, &n, &arena);
+        ru_arena_fini(&arena);
     }
     return RU_OK;
 }

@@ -65,6 +65,9 @@ RU_MUST_USE ru_status ru_group_set(ru_group *g, const ru_group_limits *limits, r
 /* Move a process (its threads too; not its children). ru_process_options.group starts one there.
  * Errors: RU_E_MISSING it has ended, RU_E_PERM, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_group_enter(ru_group *g, int64_t pid, ru_err *err);
+/* The process and all that came from it, as far as it still has its parents. Errors: as above, for
+ * the process itself. */
+RU_MUST_USE ru_status ru_group_enter_all(ru_group *g, int64_t pid, ru_err *err);
 
 /* What the kernel counted for the group and those below it; -1: not known. */
 typedef struct ru_group_figures {

@@ -1,0 +1,39 @@
+/* A service of this machine, run at the pace that its credits allow (burst/pace.h): its processes
+ * in a control group, what they use, what their requests take, the quota.
+ *
+ *   FOLDER/windows.jsonl   a line for each window (rubato.burst/1): measured beside predicted, plan
+ *   FOLDER/state.json      the bucket, for the next start
+ *   FOLDER/log             what the guard says
+ *
+ * The quota does not outlive who set it: a guard (this program again) waits for the end of this
+ * process and takes the quota away, and so does the next start.
+ *
+ * Thread: main. */
+#ifndef RU_BURST_SERVICE_H
+#define RU_BURST_SERVICE_H
+
+#include "burst/pace.h"
+#include "burst/source.h"
+
+typedef struct ru_burst_options {
+    const char *name;     /* of the service: a word for a control group */
+    const char *folder;   /* whole path */
+    const char *pid_file; /* number of its first process */
+    const char *load;     /* command that makes the profile's load, for sh; "": none */
+    ru_pace_options pace;
+    ru_source_options source;
+    int64_t patience_ns;      /* end after so long; 0: at a stop signal */
+    const char *const *guard; /* [NULL] command of the guard */
+} ru_burst_options;
+
+/* Until a stop signal; then the service runs without a quota. Errors: RU_E_MISSING (pid file, log,
+ * control groups), RU_E_PERM, RU_E_AGAIN when another process paces it. */
+RU_MUST_USE ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err);
+/* The guard: wait for the end of standard input; without a word there first, take the quota away
+ * unless another process paces the service by then. */
+RU_MUST_USE ru_status ru_burst_guard(const ru_burst_options *o, ru_err *err);
+/* What happened, for people: the last windows, and all in all. Errors: RU_E_MISSING. */
+RU_MUST_USE ru_status ru_burst_explain(const char *folder, uint32_t rows, ru_arena *arena,
+                                       ru_text *out, ru_err *err);
+
+#endif
