@@ -1,0 +1,441 @@
+#include "burst/service.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fields.h"
+#include "base/log.h"
+#include "env/clock.h"
+#include "env/file/claim.h"
+#include "env/file/file.h"
+#include "env/loop/loop.h"
+#include "env/process/group.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
+
+enum { TICK, LOOK, TICKS_METRICS = 10 }; /* /metrics is asked each second */
+
+static const int64_t tick_ns = 100000000, look_ns = 1000000000, claim_wait_ns = 3000000000;
+static const double period_ns = 1e7; /* longer ones make all that waits wait so long */
+
+typedef struct saved {
+    double level, launch;
+    int64_t cpu_ns, wall_ns;
+} saved;
+
+typedef struct service {
+    const ru_burst_options *opt;
+    ru_pace *pace;
+    ru_source source;
+    ru_source_news *news;
+    ru_loop *loop;
+    ru_group *group;
+    ru_process *guard, *load;
+    ru_log_file *windows;
+    int64_t pid, cpu_ns;
+    char mark[RU_PROCESS_MARK_BYTES];
+    ru_time end;
+    uint32_t ticks;
+    bool deaf; /* the source does not answer, and the log says so */
+    ru_status st;
+    ru_err *err;
+} service;
+
+/* -- the control group ---------------------------------------------------------------------------
+ */
+
+static ru_status group_of(const ru_burst_options *o, ru_group **out, ru_err *err)
+{
+    char name[128];
+    const ru_group_limits none = {.measured = RU_GROUP_CPU};
+    (void)snprintf(name, sizeof name, "rubato-burst/%s", o->name);
+    return ru_group_make(name, &none, NULL, NULL, out,
+                         err); /* without the quota of an earlier one */
+}
+
+static ru_status set_quota(service *s, double cores, ru_err *err)
+{
+    RU_CHECK(cores > 0);
+    const ru_group_limits l = {.cpu_quota_ns = (int64_t)(cores * period_ns),
+                               .cpu_period_ns = (int64_t)period_ns};
+    return ru_group_set(s->group, &l, err);
+}
+
+static ru_status read_pid(const char *path, int64_t *pid, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_status st = ru_file_read(path, 256, &arena, &text, &n, err);
+    bool good = st == RU_OK && ru_str_i64(ru_str_trim(ru_str_n(text, n)), pid) && *pid > 1;
+    ru_arena_fini(&arena);
+    return st != RU_OK || good ? st : RU_FAIL(err, RU_E_DATA, "%s holds no process number", path);
+}
+
+/* The processes that the pid file names now, and all that came from them. */
+static ru_status take_in(service *s, ru_err *err)
+{
+    int64_t pid;
+    char mark[RU_PROCESS_MARK_BYTES];
+    RU_TRY(read_pid(s->opt->pid_file, &pid, err));
+    if (!ru_process_mark(pid, mark)) {
+        return RU_FAIL(err, RU_E_MISSING, "process %lld of %s does not run", (long long)pid,
+                       s->opt->pid_file);
+    }
+    if (pid == s->pid && strcmp(mark, s->mark) == 0) {
+        return RU_OK;
+    }
+    RU_TRY(ru_group_enter_all(s->group, pid, err));
+    s->pid = pid;
+    (void)snprintf(s->mark, sizeof s->mark, "%s", mark);
+    return RU_OK;
+}
+
+/* -- files ---------------------------------------------------------------------------------------
+ */
+
+static const ru_conf_field saved_fields[] = {
+    RU_ROW(F64, saved, level, NULL, "earned credits"),
+    RU_ROW(F64, saved, launch, NULL, "launch credits"),
+    RU_ROW(I64, saved, cpu_ns, NULL, "processor time that was counted"),
+    RU_ROW(I64, saved, wall_ns, NULL, "when, since 1970"),
+};
+static const ru_conf_table saved_table = RU_TABLE("state", saved, saved_fields, "a bucket");
+
+static ru_status save(const service *s, ru_err *err)
+{
+    char text[256], path[4096];
+    ru_text t = ru_text_into(text, sizeof text);
+    const saved is = {s->pace->bucket.earned, s->pace->bucket.launch, s->cpu_ns,
+                      ru_clock_wall_ns()};
+    ru_json j = ru_json_into(&t);
+    ru_fields_json(&saved_table, &is, NULL, &j);
+    (void)snprintf(path, sizeof path, "%s/state.json", s->opt->folder);
+    return ru_file_replace(path, t.p, t.n, err);
+}
+
+/* The bucket as it was left, and what happened since: the group's counter went on. */
+static ru_status restore(service *s, ru_arena *arena, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    saved is;
+    const char *path = ru_path_join(arena, s->opt->folder, "state.json");
+    if (path == NULL || !ru_path_exists(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_file_read(path, 4096, arena, &text, &n, err));
+    RU_TRY(ru_conf_new(&saved_table, arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, path, text, n, err));
+    RU_TRY(ru_conf_apply(c, &is, err));
+    const ru_credit_rules *r = &s->opt->pace.rules;
+    double gap_s = 1e-9 * (double)(ru_clock_wall_ns() - is.wall_ns);
+    double used_s = 1e-9 * (double)(s->cpu_ns - is.cpu_ns); /* below 0: another group */
+    s->pace->bucket =
+        (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
+    if (gap_s > 0) {
+        (void)ru_credit_run(r, &s->pace->bucket, fmax(used_s, 0) / 60 / gap_s,
+                            gap_s * s->opt->pace.clock);
+    }
+    return RU_OK;
+}
+
+static void put_number(ru_json *j, const char *key, double v)
+{
+    if (isfinite(v)) {
+        ru_json_f64(j, key, v);
+    } else {
+        ru_json_null(j, key);
+    }
+}
+
+static ru_status put_window(service *s, const ru_pace_record *r, const char *alarm, ru_err *err)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text t = ru_text_arena(&arena);
+    ru_json j = ru_json_into(&t);
+    char phase[16];
+    ru_fields_choice(RU_PACE_PHASES, r->phase, phase, sizeof phase);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "schema", "rubato.burst/1");
+    ru_json_i64(&j, "wall_ns", ru_clock_wall_ns());
+    ru_json_i64(&j, "window", r->window);
+    ru_json_str(&j, "phase", phase);
+    ru_json_f64(&j, "speed", r->speed);
+    ru_json_bool(&j, "empty", r->empty);
+    ru_json_bool(&j, "open", r->open);
+    ru_json_f64(&j, "rate", r->rate);
+    ru_json_f64(&j, "clients", r->clients);
+    put_number(&j, "latency_s", r->latency_s);
+    put_number(&j, "predicted_s", r->predicted_s);
+    ru_json_f64(&j, "slo_s", s->opt->pace.slo_s);
+    ru_json_f64(&j, "level", r->level);
+    put_number(&j, "level_predicted", r->level_predicted);
+    ru_json_f64(&j, "cap", s->opt->pace.rules.cap);
+    ru_json_f64(&j, "earn", s->opt->pace.rules.earn);
+    ru_json_f64(&j, "use", r->use);
+    put_number(&j, "empty_s", r->empty_s);
+    ru_json_f64(&j, "next_speed", r->next_speed);
+    put_number(&j, "next_s", r->next_s);
+    put_number(&j, "stretch", r->stretch);
+    ru_json_str(&j, "plan", r->plan);
+    ru_json_str(&j, "why", r->why);
+    if (alarm[0] != 0) {
+        ru_json_str(&j, "alarm", alarm);
+    }
+    if (r->input != NULL) {
+        ru_json_raw(&j, "input", r->input);
+    }
+    ru_json_close(&j);
+    ru_text_put(&t, "\n");
+    ru_status st = t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for a window")
+                         : ru_log_file_append(s->windows, t.p, t.n, err);
+    ru_arena_fini(&arena);
+    return st;
+}
+
+static void tell(const ru_pace_record *r)
+{
+    char line[512], phase[16], level[64] = "", was[64] = "";
+    ru_fields_choice(RU_PACE_PHASES, r->phase, phase, sizeof phase);
+    if (isfinite(r->predicted_s)) {
+        (void)snprintf(was, sizeof was, " (predicted %.1f ms)", r->predicted_s * 1e3);
+    }
+    if (isfinite(r->empty_s)) {
+        (void)snprintf(level, sizeof level, ", empty in %.0f s", r->empty_s);
+    }
+    int n = snprintf(line, sizeof line,
+                     "window %u %s speed %.2f: %.1f requests/s, %.1f ms%s, %.4g credits%s; then "
+                     "%.2f: %.200s\n",
+                     r->window, phase, r->speed, r->rate, r->latency_s * 1e3, was, r->level, level,
+                     r->next_speed, r->why);
+    ru_self_tell(line, n < (int)sizeof line ? n : (int)sizeof line - 1);
+}
+
+/* -- the loop ------------------------------------------------------------------------------------
+ */
+
+static void fail(service *s, ru_status st)
+{
+    if (st != RU_OK && s->st == RU_OK) {
+        s->st = st;
+        ru_loop_stop(s->loop);
+    }
+}
+
+/* The profile's load: a command for sh, which finds CLIENTS and DURATION (seconds). */
+static ru_status start_load(service *s, uint32_t clients, ru_err *err)
+{
+    char n[32], seconds[32], command[4096];
+    ru_process_close(s->load);
+    s->load = NULL;
+    if (clients == 0) {
+        return RU_OK;
+    }
+    (void)snprintf(n, sizeof n, "CLIENTS=%u", clients);
+    (void)snprintf(seconds, sizeof seconds, "DURATION=%.0f",
+                   ceil(1.3e-9 * (double)s->opt->pace.window_ns) + 1);
+    (void)snprintf(command, sizeof command, "exec >/dev/null </dev/null; exec %s", s->opt->load);
+    const char *argv[] = {"sh", "-c", command, NULL}, *set[] = {n, seconds, NULL};
+    const ru_process_options o = {.argv = argv, .set = set, .quiet = true};
+    return ru_process_start(&o, &s->load, err);
+}
+
+static ru_status listen_to(service *s, ru_err *err)
+{
+    ru_err why = {0};
+    s->news->n = s->news->requests = 0;
+    if (s->opt->source.metrics[0] != 0 && s->ticks % TICKS_METRICS != 0) {
+        return RU_OK;
+    }
+    ru_status st = ru_source_look(&s->source, s->news, &why);
+    if (st != RU_OK && !s->source.begun) {
+        return RU_FAIL(err, st, "%s", why.text);
+    }
+    if (st != RU_OK && !s->deaf) { /* without requests the service runs at full speed */
+        ru_log(RU_LOG_WARN, "burst", "deaf", "%s", why.text);
+    }
+    s->deaf = st != RU_OK;
+    return RU_OK;
+}
+
+static ru_status tick(service *s, ru_time now, ru_err *err)
+{
+    ru_group_figures f;
+    ru_pace_effects fx;
+    RU_TRY(listen_to(s, err));
+    ru_group_read(s->group, &f);
+    if (f.cpu_ns < 0) {
+        return RU_FAIL(err, RU_E_MISSING, "the kernel does not count the processor time of %s",
+                       s->opt->name);
+    }
+    const ru_pace_tick t = {.now = now,
+                            .cpu_ns = f.cpu_ns - s->cpu_ns,
+                            .requests = s->news->requests,
+                            .latency_s = s->news->latency_s,
+                            .n = s->news->n};
+    RU_CHECK(t.n <= RU_SOURCE_MAX);
+    s->cpu_ns = f.cpu_ns;
+    s->ticks++;
+    ru_pace_step(s->pace, &t, &fx);
+    if (fx.quota) {
+        RU_TRY(set_quota(s, fx.cores, err));
+    }
+    if (fx.load) {
+        RU_TRY(start_load(s, fx.clients, err));
+    }
+    if (fx.record) {
+        RU_TRY(put_window(s, &fx.window, fx.alarm, err));
+        RU_TRY(save(s, err));
+        tell(&fx.window);
+    }
+    if (fx.alarm[0] != 0) {
+        ru_log(RU_LOG_WARN, "burst", "credits", "%s: %s", s->opt->name, fx.alarm);
+    }
+    return RU_OK;
+}
+
+static void on_timer(void *self, uint32_t what, ru_time now)
+{
+    service *s = self;
+    if (s->opt->patience_ns > 0 && ru_time_since(now, s->end) >= 0) {
+        ru_loop_stop(s->loop);
+        return;
+    }
+    if (what == TICK) {
+        fail(s, tick(s, now, s->err));
+        ru_loop_timer(s->loop, on_timer, s, TICK, ru_time_after(now, tick_ns));
+    } else {
+        ru_err why; /* it may be starting again */
+        ru_status st = take_in(s, &why);
+        (void)st;
+        ru_loop_timer(s->loop, on_timer, s, LOOK, ru_time_after(now, look_ns));
+    }
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)fd;
+    (void)events;
+    (void)now;
+    ru_loop_stop(((service *)self)->loop);
+}
+
+static ru_status start_guard(service *s, ru_arena *arena, ru_err *err)
+{
+    const char *log = ru_path_join(arena, s->opt->folder, "log");
+    if (log == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a guard");
+    }
+    const ru_process_options o = {.argv = s->opt->guard, .pipe_in = true, .outlive = log};
+    return ru_process_start(&o, &s->guard, err);
+}
+
+static ru_status open_all(service *s, uint64_t seed, ru_arena *arena, ru_err *err)
+{
+    const char *windows = ru_path_join(arena, s->opt->folder, "windows.jsonl");
+    if (windows == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a service");
+    }
+    RU_TRY(ru_pace_init(s->pace, &s->opt->pace, seed, err));
+    RU_TRY(group_of(s->opt, &s->group, err));
+    RU_TRY(start_guard(s, arena, err));
+    RU_TRY(take_in(s, err));
+    ru_group_figures f;
+    ru_group_read(s->group, &f);
+    s->cpu_ns = f.cpu_ns > 0 ? f.cpu_ns : 0;
+    RU_TRY(restore(s, arena, err));
+    RU_TRY(ru_log_file_open(windows, true, &s->windows, err));
+    return ru_loop_open(&s->loop, err);
+}
+
+static ru_status run(service *s, ru_err *err)
+{
+    int fd = ru_self_stop_fd();
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(s->loop, fd, 1, on_stop, s, err));
+    }
+    ru_time now = ru_clock_now();
+    s->end = ru_time_after(now, s->opt->patience_ns);
+    on_timer(s, LOOK, now);
+    on_timer(s, TICK, now);
+    RU_TRY(s->st);
+    RU_TRY(ru_loop_run(s->loop, err));
+    RU_TRY(s->st);
+    return save(s, err);
+}
+
+static void close_all(service *s)
+{
+    ru_process_close(s->load);
+    if (s->group != NULL) {
+        ru_err err;
+        const ru_group_limits none = {.measured = RU_GROUP_CPU};
+        if (ru_group_set(s->group, &none, &err) != RU_OK) {
+            ru_log(RU_LOG_WARN, "burst", "quota", "%s keeps its quota: %s", s->opt->name, err.text);
+        }
+        (void)!ru_group_remove(s->group, &err); /* not while the service is in it */
+        ru_group_close(s->group);
+    }
+    if (s->guard != NULL) {
+        ru_err err;
+        (void)!ru_process_write(s->guard, "\n", 1, &err); /* nothing is left for it to do */
+        (void)ru_process_wait(s->guard);
+        ru_process_close(s->guard);
+    }
+    ru_log_file_close(s->windows);
+    ru_loop_close(s->loop);
+    ru_pace_fini(s->pace);
+}
+
+ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err)
+{
+    service *s = RU_NEW(arena, service, 1);
+    ru_claim *claim;
+    uint64_t seed;
+    if (s == NULL || (s->pace = RU_NEW(arena, ru_pace, 1)) == NULL ||
+        (s->news = RU_NEW(arena, ru_source_news, 1)) == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a service");
+    }
+    RU_TRY(ru_dir_make(o->folder, err));
+    const ru_claim_options co = {.dir = o->folder, .alone = true, .wait_ns = claim_wait_ns};
+    RU_TRY(ru_claim_open(&co, &claim, err));
+    s->opt = o;
+    s->source.opt = o->source;
+    s->err = err;
+    ru_self_random(&seed, sizeof seed);
+    ru_self_stop_watch();
+    ru_status st = open_all(s, seed, arena, err);
+    st = st == RU_OK ? run(s, err) : st;
+    close_all(s);
+    ru_self_stop_unwatch();
+    ru_claim_close(claim);
+    return st;
+}
+
+ru_status ru_burst_guard(const ru_burst_options *o, ru_err *err)
+{
+    ru_claim *claim;
+    ru_group *group;
+    if (getchar() != EOF) {
+        return RU_OK;
+    }
+    const ru_claim_options co = {.dir = o->folder, .alone = true, .wait_ns = claim_wait_ns};
+    ru_status st = ru_claim_open(&co, &claim, err);
+    if (st == RU_E_AGAIN) { /* the next one has begun by taking it away */
+        return RU_OK;
+    }
+    RU_TRY(st);
+    st = group_of(o, &group, err);
+    if (st == RU_OK) {
+        ru_err left;
+        (void)!ru_group_remove(group, &left);
+        ru_group_close(group);
+    }
+    ru_claim_close(claim);
+    return st;
+}
