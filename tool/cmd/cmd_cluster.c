@@ -12,6 +12,7 @@
 #include "env/process/process.h"
 #include "env/process/self.h"
 #include "launch/hosts.h"
+#include "tool/cluster/burst.h"
 #include "tool/cluster/cluster.h"
 #include "tool/cluster/markets.h"
 #include "tool/cluster/notice.h"
@@ -25,7 +26,10 @@
 #define OPT_JSON RU_OPT(FLAG, "json", NULL, "print one JSON object")
 
 static const int64_t follow_ns = 500000000;
-enum { CPU_PERIOD_NS = 10000000 }; /* longer ones make all that waits for a worker wait so long */
+enum {
+    EXPLAINED = 20,
+    CPU_PERIOD_NS = 10000000
+}; /* longer ones make all that waits for a worker wait so long */
 
 static ru_status folder_of(ru_cmd_in *in, const char **folder, ru_err *err)
 {
@@ -300,8 +304,31 @@ static ru_status run_user(ru_cmd_in *in, ru_err *err)
     return show(in, "/users", body.p, false, err);
 }
 
+/* A service with credits. */
+static ru_status run_burst(ru_cmd_in *in, ru_err *err)
+{
+    ru_burst_options o;
+    RU_TRY(rui_burst_load(in->args[0], in->arena, &o, err));
+    o.patience_ns = ru_cmd_i64(in, "for");
+    return ru_cmd_flag(in, "guard") ? ru_burst_guard(&o, err) : ru_burst_run(&o, in->arena, err);
+}
+
+static ru_status explain_service(ru_cmd_in *in, ru_err *err)
+{
+    ru_burst_options o;
+    ru_text t = ru_text_arena(in->arena);
+    RU_TRY(rui_burst_load(in->args[0], in->arena, &o, err));
+    RU_TRY(ru_burst_explain(o.folder, EXPLAINED, in->arena, &t, err));
+    (void)fputs(t.p, stdout);
+    return RU_OK;
+}
+
 static ru_status run_explain(ru_cmd_in *in, ru_err *err)
 {
+    int64_t job;
+    if (!ru_str_i64(ru_str_c(in->args[0]), &job) && ru_path_is_file(in->args[0])) {
+        return explain_service(in, err);
+    }
     return show(in, ru_arena_printf(in->arena, "/jobs/%s/explain", in->args[0]), NULL, false, err);
 }
 
@@ -439,6 +466,12 @@ static const ru_opt user_opts[] = {
 static const ru_opt drain_opts[] = {OPT_CLUSTER,
                                     RU_OPT(FLAG, "resume", NULL, "the node takes work again")};
 
+static const ru_opt burst_opts[] = {
+    RU_OPT(TIME, "for", "TIME", "end after so long; 0s: at a stop signal", .def = "0s",
+           RU_IN(0, 1e16)),
+    RU_OPT(FLAG, "guard", NULL,
+           "wait for the end of standard input, then take the quota away (what `burst` starts)")};
+
 #define SUB(name_, summary_, args_, n_, opts_, run_)                                               \
     {                                                                                              \
         .name = (name_), .summary = (summary_), .args = (args_), .arg_min = (n_), .arg_max = (n_), \
@@ -454,7 +487,7 @@ static const ru_cmd subs[] = {
     SUB("top", "show steps, loss and speed of the jobs that run", NULL, 0, shown_opts, run_top),
     SUB("logs", "print the log of a job", "JOB", 1, logs_opts, run_logs),
     SUB("explain", "say why a job waits, or why it has what it has; steps predicted and measured",
-        "JOB", 1, cluster_opts, run_explain),
+        "JOB|SERVICE.yaml", 1, cluster_opts, run_explain),
     SUB("scale", "let a job have N, or MIN:MAX, workers from now on", "JOB N", 2, cluster_opts,
         run_scale),
     SUB("cancel", "end a job; its checkpoint stays", "JOB", 1, cluster_opts, run_cancel),
@@ -468,6 +501,8 @@ static const ru_cmd subs[] = {
     SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
     SUB("down", "end all jobs with checkpoints, then the cluster; `up` continues them", NULL, 0,
         down_opts, run_down),
+    SUB("burst", "let a service run as fast as its processor credits allow; explain says why",
+        "SERVICE.yaml", 1, burst_opts, run_burst),
     SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, scheduler_opts,
         run_scheduler),
     SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, agent_opts, run_agent),

@@ -1,0 +1,124 @@
+#!/bin/bash
+# A service at the pace of its processor credits: burst.sh PATH_OF_RUBATO. Needs control groups that can be made (root or a
+# delegated subtree); ends with 77 without.
+#
+#   1. its processes get a quota; windows are told and explained; a second process for the same service is refused.
+#   2. the pacer is killed: its guard takes the quota away, and the service goes on.
+#   3. the next pacer goes on with the credits that were left, and takes the quota away when it is told to stop.
+#   4. pacer and guard are killed: the quota that they leave is taken away by the next pacer's end.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst-XXXXXX")
+name=lab$$
+service='' pacer=''
+cleanup() {
+    [[ -z $pacer ]] || kill -9 "$pacer" 2>/dev/null || true
+    [[ -z $service ]] || kill -9 "$service" 2>/dev/null || true
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    cat said log 2>/dev/null >&2 || true
+    exit 1
+}
+waits() { # WHAT COMMAND...: until it is so
+    local what=$1 k
+    shift
+    for ((k = 0; k < 600; k++)); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    fail "$what"
+}
+# One client that asks again at once; each request counts to 3,000.
+cat >serve.sh <<'SERVE'
+while :; do
+    t=${EPOCHREALTIME/./}
+    for ((i = 0; i < 3000; i++)); do :; done
+    printf 'GET / 200 %d.%06d\n' $(((${EPOCHREALTIME/./} - t) / 1000000)) $(((${EPOCHREALTIME/./} - t) % 1000000))
+done
+SERVE
+: >access.log
+bash serve.sh >>access.log &
+service=$!
+echo "$service" >service.pid
+cat >service.yaml <<FILE
+name: $name
+folder: out
+pid_file: service.pid
+access_log: access.log
+cpu: {cores: 0.2, credits_per_hour: 1.2, cap: 28, level: 20}
+slo: 2s
+window: 1s
+clock: 60
+FILE
+quota() { # of the group: -1 or max is none
+    local f
+    for f in $(find /sys/fs/cgroup -path "*/rubato-burst/$name/cpu.cfs_quota_us" -o -path "*/rubato-burst/$name/cpu.max" 2>/dev/null); do
+        cut -d' ' -f1 "$f"
+        return
+    done
+    echo gone
+}
+bound() { [[ $(quota) =~ ^[1-9] ]]; }
+free() { [[ ! $(quota) =~ ^[1-9] ]]; }
+start() {
+    "$rubato" cluster burst service.yaml >said 2>log &
+    pacer=$!
+}
+windows() { [[ -s out/windows.jsonl ]] && (($(wc -l <out/windows.jsonl) >= $1)); }
+begun() { bound || ! kill -0 "$pacer" 2>/dev/null; }
+
+start
+waits 'it does not begin' begun
+if ! bound; then
+    code=0
+    wait "$pacer" || code=$?
+    pacer=''
+    grep -qE 'control group' log || fail "it ended with $code"
+    echo "burst.sh: skipped, no control groups can be made here: $(cat log)"
+    exit 77
+fi
+waits 'no window ended' windows 2
+grep -q "rubato-burst/$name" "/proc/$service/cgroup" || fail 'the service is not in its group'
+code=0
+"$rubato" cluster burst service.yaml >second 2>&1 || code=$?
+[[ $code == 75 ]] || fail "a second one ended with $code: $(cat second)"
+"$rubato" cluster explain service.yaml >told
+grep -q '^ *0  profile' told || fail "explain does not show the first window: $(cat told)"
+
+kill -9 "$pacer"
+wait "$pacer" 2>/dev/null || true
+pacer=''
+waits 'the guard leaves a quota' free
+kill -0 "$service" || fail 'the service ended'
+
+left=$(sed 's/.*"level":\([0-9.]*\).*/\1/' out/state.json)
+n=$(wc -l <out/windows.jsonl)
+start
+waits 'it does not begin again' bound
+waits 'no window ended again' windows $((n + 1))
+now=$(sed 's/.*"level":\([0-9.]*\).*/\1/' out/state.json)
+awk -v a="$left" -v b="$now" 'BEGIN { exit !(b < 20.5 && b > a - 6 && b < a + 6) }' || fail "credits: $left, then $now"
+kill -TERM "$pacer"
+code=0
+wait "$pacer" || code=$?
+pacer=''
+[[ $code == 0 ]] || fail "told to stop it ended with $code"
+free || fail 'it leaves a quota'
+kill -0 "$service" || fail 'the service ended'
+
+start
+waits 'it does not begin a third time' bound
+guard=$(pgrep -P "$pacer" | head -1)
+kill -STOP "$guard"
+kill -9 "$pacer" "$guard"
+wait "$pacer" 2>/dev/null || true
+pacer=''
+bound || fail 'there is no quota to be taken away'
+"$rubato" cluster burst service.yaml --for 1s >said 2>log || fail 'the next one failed'
+free || fail 'a quota of killed ones stays'
+echo ok

@@ -1,0 +1,173 @@
+#include "tool/cluster/burst.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+
+typedef struct cpu_in {
+    double cores, credits_per_hour, cap, level, launch;
+} cpu_in;
+
+typedef struct profile_in {
+    const char *load;
+    ru_conf_i64s clients;
+} profile_in;
+
+typedef struct burst_in {
+    const char *name, *folder, *pid_file, *access_log, *metrics, *histogram;
+    uint32_t column;
+    cpu_in cpu;
+    profile_in profile;
+    double quantile, margin, gain_min, speed_min, clock;
+    int64_t slo_ns, think_ns, window_ns, reserve_ns;
+} burst_in;
+
+static const ru_conf_field cpu_fields[] = {
+    RU_ROW(F64, cpu_in, cores, NULL, "cores at full speed", RU_IN(0.01, 1024)),
+    RU_ROW(F64, cpu_in, credits_per_hour, NULL,
+           "credits earned in an hour; one is a core for a minute", RU_OVER(0, 1e6)),
+    RU_ROW(F64, cpu_in, cap, NULL, "most credits that can be saved", RU_OVER(0, 1e9)),
+    RU_ROW(F64, cpu_in, level, "0", "credits at the first start", RU_IN(0, 1e9)),
+    RU_ROW(F64, cpu_in, launch, "0",
+           "launch credits at the first start; they do not count towards cap and are spent first",
+           RU_IN(0, 1e9)),
+};
+static const ru_conf_table cpu_table = RU_TABLE("cpu", cpu_in, cpu_fields, "processor credits");
+
+static const ru_conf_field profile_fields[] = {
+    RU_ROW(TEXT, profile_in, load, "",
+           "command for sh that sends requests of $CLIENTS clients for $DURATION seconds; empty: "
+           "the profile takes the load as it comes"),
+    RU_ROW(I64_LIST, profile_in, clients, "[]", "three rising numbers of clients, with `load`",
+           RU_IN(1, RU_BURST_CLIENTS_MAX)),
+};
+static const ru_conf_table profile_table =
+    RU_TABLE("profile", profile_in, profile_fields, "what the latency model is fitted to first");
+
+static ru_status check(const void *section, ru_err *err)
+{
+    const burst_in *in = section;
+    bool loads = in->profile.load[0] != 0;
+    if ((in->access_log[0] != 0) == (in->metrics[0] != 0)) {
+        return RU_FAIL(err, RU_E_CONFIG, "give either `access_log` or `metrics`");
+    }
+    if (in->profile.clients.n != (loads ? RU_PACE_LOADS : 0)) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "profile.clients has %u numbers; expected %d with profile.load, none without",
+            in->profile.clients.n, RU_PACE_LOADS);
+    }
+    size_t n = strspn(in->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+    return n >= 1 && n <= 60 && in->name[n] == 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG, "name '%s': expected 1 to 60 letters, digits, - and _",
+                         in->name);
+}
+
+static const ru_conf_field fields[] = {
+    RU_ROW(TEXT, burst_in, name, NULL, "name of the service, one on this machine"),
+    RU_ROW(TEXT, burst_in, folder, "burst", "folder of what happened, as seen from this file"),
+    RU_ROW(TEXT, burst_in, pid_file, NULL,
+           "file with the number of the service's first process; all that came from it counts"),
+    RU_ROW(TEXT, burst_in, access_log, "",
+           "log with a line for each request, which holds the seconds that it took"),
+    RU_ROW(U32, burst_in, column, "0", "column of the seconds in that log, from 1; 0: the last",
+           RU_IN(0, 100)),
+    RU_ROW(TEXT, burst_in, metrics, "", "address of Prometheus figures, in place of a log"),
+    RU_ROW(TEXT, burst_in, histogram, "rubato_serve_request_duration_seconds",
+           "name of the histogram of latencies there"),
+    RU_ROW(SECTION, burst_in, cpu, NULL, "processor credits", .table = &cpu_table),
+    RU_ROW(SECTION, burst_in, profile, NULL, "what the latency model is fitted to first",
+           .table = &profile_table),
+    RU_ROW_AS("slo", TIME, burst_in, slo_ns, NULL, "the quantile of latency must not exceed it",
+              RU_IN(1e5, 1e12)),
+    RU_ROW(F64, burst_in, quantile, "0.95", "fraction of requests that must meet slo",
+           RU_IN(0.5, 0.999)),
+    RU_ROW(F64, burst_in, margin, "0.1", "safety margin, as a fraction of slo", RU_IN(0, 0.9)),
+    RU_ROW(F64, burst_in, gain_min, "0.02", "smallest fraction of credits worth throttling for",
+           RU_IN(0, 1)),
+    RU_ROW(F64, burst_in, speed_min, "0.2", "lowest speed, as a fraction of full speed",
+           RU_IN(0.05, 0.95)),
+    RU_ROW_AS("think", TIME, burst_in, think_ns, "0s",
+              "time from an answer to the next request of a client; measured with profile.load",
+              RU_IN(0, 1e12)),
+    RU_ROW_AS("window", TIME, burst_in, window_ns, "60s", "time between two decisions",
+              RU_IN(1e9, 3600e9)),
+    RU_ROW_AS("reserve", TIME, burst_in, reserve_ns, "600s",
+              "alarm when the credits last less than this, on the credits' clock", RU_IN(0, 1e15)),
+    RU_ROW(F64, burst_in, clock, "1", "seconds of the credits' clock in one of ours, for trials",
+           RU_IN(0.001, 3600)),
+};
+static const ru_conf_table table =
+    RU_TABLE("service", burst_in, fields, "a service with processor credits", .check = check);
+
+/* As seen from the folder of the file. */
+static const char *placed(ru_arena *arena, const char *dir, const char *path)
+{
+    return path[0] == 0 || path[0] == '/' ? path : ru_path_join(arena, dir, path);
+}
+
+static void put_pace(const burst_in *in, ru_pace_options *out)
+{
+    *out = (ru_pace_options){.rules = {.earn = in->cpu.credits_per_hour / 3600,
+                                       .cap = in->cpu.cap,
+                                       .burst = in->cpu.cores / 60},
+                             .begin = {.earned = in->cpu.level, .launch = in->cpu.launch},
+                             .clock = in->clock,
+                             .cores = in->cpu.cores,
+                             .slo_s = 1e-9 * (double)in->slo_ns,
+                             .quantile = in->quantile,
+                             .margin = in->margin,
+                             .gain_min = in->gain_min,
+                             .reserve_s = 1e-9 * (double)in->reserve_ns,
+                             .speed_min = in->speed_min,
+                             .think_s = 1e-9 * (double)in->think_ns,
+                             .window_ns = in->window_ns};
+    for (uint32_t k = 0; k < in->profile.clients.n; k++) {
+        out->clients[k] = (uint32_t)in->profile.clients.at[k];
+    }
+}
+
+ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *out, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    burst_in in;
+    RU_TRY(ru_file_read(path, 1 << 20, arena, &text, &n, err));
+    RU_TRY(ru_conf_new(&table, arena, &c, err));
+    RU_TRY(ru_conf_add_file(c, path, text, n, err));
+    RU_TRY(ru_conf_apply(c, &in, err));
+    char *real = realpath(path, NULL);
+    const char *file = real != NULL ? ru_arena_str(arena, real) : NULL;
+    free(real);
+    char *dir = file != NULL ? ru_arena_str(arena, file) : NULL;
+    const char **guard = RU_NEW(arena, const char *, 6);
+    if (dir == NULL || guard == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a service");
+    }
+    *strrchr(dir, '/') = 0;
+    guard[0] = ru_process_beside(arena, "rubato", "tool");
+    guard[1] = "cluster";
+    guard[2] = "burst";
+    guard[3] = file;
+    guard[4] = "--guard";
+    *out = (ru_burst_options){.name = in.name,
+                              .folder = placed(arena, dir, in.folder),
+                              .pid_file = placed(arena, dir, in.pid_file),
+                              .load = in.profile.load,
+                              .source = {.log = placed(arena, dir, in.access_log),
+                                         .column = in.column,
+                                         .metrics = in.metrics,
+                                         .histogram = in.histogram},
+                              .guard = guard};
+    put_pace(&in, &out->pace);
+    return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL &&
+                   guard[0] != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "no memory for a service");
+}
