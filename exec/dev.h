@@ -88,6 +88,13 @@ typedef struct rui_dev_early_ops {
                       int64_t first, int64_t n);
 } rui_dev_early_ops;
 
+/* Who needs a piece of memory that holds constants. */
+typedef enum rui_dev_use {
+    RUI_USE_NONE, /* no step mentions it */
+    RUI_USE_PACK, /* only steps that have packed it, which do not run again */
+    RUI_USE_RUN,
+} rui_dev_use;
+
 /* No function blocks except for its work; none but open, early->open and the reports allocates. */
 struct rui_dev_ops {
     const char *name;     /* as in facts: "cpu" */
@@ -122,8 +129,10 @@ struct rui_dev_ops {
     const char *(*print)(const rui_dev *d, const rui_step_time *times, int64_t runs,
                          ru_arena *arena);
     ru_status (*facts)(const rui_dev *d, const rui_step_time *times, int64_t runs, ru_arena *arena,
-                       ru_op_fact **ops, ru_err *err);  /* [n_steps] */
-    void (*rest)(rui_dev *d);                           /* ru_exe_rest; NULL: it keeps all */
+                       ru_op_fact **ops, ru_err *err); /* [n_steps] */
+    void (*rest)(rui_dev *d);                          /* ru_exe_rest; NULL: it keeps all */
+    /* Of a graph without states. NULL: every run may read all constants. */
+    rui_dev_use (*uses)(const rui_dev *d, const void *data, int64_t size_bytes);
     ru_status (*guards)(const rui_dev *d, ru_err *err); /* NULL: none are set */
     const rui_dev_early_ops *early;                     /* NULL: none */
 };

@@ -579,7 +579,7 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
     e->invalid = false;
     e->next = RU_PHASE_FORWARD;
     RU_TRY(run_part(e, 0, e->dev->n_steps, args, err));
-    return RU_UNLIKELY(e->invalid) && e->dev->drops_nan && e->outer->n_updates == 0
+    return RU_UNLIKELY(e->invalid) && e->dev->drops_nan && e->outer->n_updates == 0 && !e->opt.once
                ? rui_exe_repeat(e, args, err)
                : RU_OK;
 }

@@ -42,6 +42,8 @@ typedef struct ru_exe_options {
     bool no_fuse;          /* run the graph as given (to find errors) */
     bool profile;          /* measure every step from the start, as ru_exe_profile does */
     bool keep_nan;         /* no kernel that may turn NaN into a number (slower; see ru_exe_run) */
+    bool once; /* a run that met NaN is not repeated: ru_exe_invalid says so, and the caller does it
+                  on another executable, with keep_nan */
     /* Data-parallel: gradients leave and return summed. Nothing that persists changes before the
      * first step that reads a gradient. Each gradient has its own memory, f32, without padding. */
     bool two_phase;

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "env/clock.h"
 #include "env/thread.h"
+#include "exec/reads.h"
 #include "world/pass/pass.h"
 
 enum { WARM_RUNS = 3, ROWS_MAX = 1 << 30 /* of a request; rows of no bytes have no other bound */ };
@@ -27,6 +28,10 @@ struct ru_served {
     ru_served_facts facts;
     ready *ready; /* [sizes * instances] size by size */
     uint32_t n_sizes;
+    /* [instances] one row on kernels that keep NaN, where weights are constants: those are dropped
+     * once all is open, so that no executable can open such kernels later. NULL: not needed. */
+    ru_exe **keepers;
+    ru_flag kept;   /* they are open */
     ru_flag opened; /* sizes that all instances have */
     ru_err first;   /* why the first opening failed */
     ru_flag stop;
@@ -191,6 +196,7 @@ static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err
     } else if (m->opt.like != NULL) {
         o.share = at(m->opt.like, 0, 0)->exe;
     }
+    o.once = m->keepers != NULL;
     RU_TRY(ru_exe_open(&at(m, size, 0)->graph, &o, &r->exe, err));
     return o.share == NULL && m->source.ops->load != NULL
                ? m->source.ops->load(m->source.self, &r->graph, r->exe, err)
@@ -213,6 +219,21 @@ static ru_status warm(ru_served *m, uint32_t size, uint32_t instance, ru_err *er
         least = ns < least ? ns : least;
     }
     m->service_ns[size] = least;
+    return RU_OK;
+}
+
+static ru_status open_keepers(ru_served *m, ru_err *err)
+{
+    const ready *r = at(m, 0, 0);
+    ru_exe_options o = m->opt.exe;
+    o.keep_nan = true;
+    o.autotune = false;
+    o.share = r->exe;
+    for (uint32_t i = 0; i < m->opt.instances && ru_exe_drops_nan(r->exe); i++) {
+        RU_TRY(ru_exe_open(&r->graph, &o, &m->keepers[i], err));
+        o.share = m->keepers[0]; /* the others are its twins */
+    }
+    ru_flag_set(&m->kept, 1);
     return RU_OK;
 }
 
@@ -363,7 +384,10 @@ static ru_status open_all(ru_served *m, ru_err *err)
         sizes++;
     }
     m->ready = RU_NEW(&m->arena, ready, sizes * m->opt.instances);
-    if (m->ready == NULL) {
+    if (m->source.ops->load == NULL) {
+        m->keepers = RU_NEW(&m->arena, ru_exe *, m->opt.instances);
+    }
+    if (m->ready == NULL || (m->source.ops->load == NULL && m->keepers == NULL)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the model");
     }
     RU_TRY(m->source.ops->graph(m->source.self, 1, m->opt.length, &m->arena, &at(m, 0, 0)->graph,
@@ -403,11 +427,8 @@ ru_status ru_served_open(const ru_source *source, const ru_served_options *opt, 
     return RU_OK;
 }
 
-ru_status ru_served_grow(ru_served *m, ru_err *err)
+static ru_status open_sizes(ru_served *m, ru_err *err)
 {
-    if (ru_flag_get(&m->opened) == 0) {
-        return RU_OK;
-    }
     for (uint32_t k = 1; k < m->n_sizes && ru_flag_get(&m->stop) == 0; k++) {
         bool meet = false;
         RU_TRY(open_size(m, k, err));
@@ -426,6 +447,37 @@ ru_status ru_served_grow(ru_served *m, ru_err *err)
     return RU_OK;
 }
 
+/* All is open that will be: what was only packed, and what graphs are read from, goes. */
+static ru_status drop_packed(ru_served *m, ru_err *err)
+{
+    uint32_t n = m->n_sizes * m->opt.instances, all = n + m->opt.instances;
+    ru_exe **list = RU_NEW(&m->arena, ru_exe *, all);
+    if (list == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    }
+    for (uint32_t k = 0; k < all; k++) {
+        list[k] = k < n ? m->ready[k].exe : m->keepers[k - n];
+    }
+    ru_exe_drop_packed(list, all);
+    return RU_OK;
+}
+
+ru_status ru_served_grow(ru_served *m, ru_err *err)
+{
+    if (ru_flag_get(&m->opened) == 0) {
+        return RU_OK;
+    }
+    ru_status st = m->keepers != NULL ? open_keepers(m, err) : RU_OK;
+    st = st == RU_OK ? open_sizes(m, err) : st;
+    if (m->keepers != NULL && ru_flag_get(&m->kept) != 0) {
+        st = drop_packed(m, st == RU_OK ? err : NULL) != RU_OK && st == RU_OK ? RU_E_MEM : st;
+    }
+    if (m->source.ops->rest != NULL) {
+        m->source.ops->rest(m->source.self);
+    }
+    return st;
+}
+
 void ru_served_stop(ru_served *m)
 {
     ru_flag_set(&m->stop, 1);
@@ -438,6 +490,9 @@ void ru_served_close(ru_served *m)
     }
     for (uint32_t k = 0; m->ready != NULL && k < m->n_sizes * m->opt.instances; k++) {
         ru_exe_close(m->ready[k].exe);
+    }
+    for (uint32_t k = 0; m->keepers != NULL && k < m->opt.instances; k++) {
+        ru_exe_close(m->keepers[k]);
     }
     if (m->opt.like == NULL) {
         m->source.ops->close(m->source.self);
@@ -606,6 +661,38 @@ static void pad(const ru_served *m, const ready *r, int64_t from, int64_t to)
     }
 }
 
+/* Rows of a batch that met NaN, one by one on kernels that keep it. */
+static ru_status keep_nan(ru_served *m, uint32_t instance, const ready *r, int64_t rows,
+                          ru_err *err)
+{
+    const ru_graph *g = &at(m, 0, 0)->graph;
+    while (ru_flag_get(&m->kept) == 0 && ru_flag_get(&m->stop) == 0) {
+        ru_clock_pause(1000000); /* the loader opens them next */
+    }
+    if (ru_flag_get(&m->kept) == 0) {
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "the rows hold or make NaN, and the kernels that keep it are not open");
+    }
+    ru_exe *one = m->keepers[instance];
+    for (int64_t row = 0; row < rows; row++) {
+        for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
+            int64_t bytes = m->facts.inputs[k].row_bytes;
+            const uint8_t *from = ru_exe_input(r->exe, r->graph.inputs[k]);
+            void *to = ru_exe_input(one, g->inputs[k]);
+            if (from != NULL && to != NULL) { /* else no step reads it */
+                memcpy(to, from + row * bytes, (size_t)bytes);
+            }
+        }
+        RU_TRY(ru_exe_run(one, &(ru_run_args){0}, err));
+        for (uint32_t k = 0; k < m->facts.n_outputs; k++) {
+            int64_t bytes = m->facts.outputs[k].row_bytes;
+            uint8_t *to = (uint8_t *)(uintptr_t)ru_exe_output(r->exe, r->graph.outputs[k]);
+            memcpy(to + row * bytes, ru_exe_output(one, g->outputs[k]), (size_t)bytes);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *const *parts,
                            uint32_t n, ru_err *err)
 {
@@ -630,6 +717,9 @@ static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *cons
             m->source.ops->before(m->source.self, ru_exe_input(r->exe, r->graph.inputs[0]), rows);
         }
         RU_TRY(ru_exe_run(r->exe, &(ru_run_args){0}, err));
+        if (m->keepers != NULL && ru_exe_invalid(r->exe) && ru_exe_drops_nan(r->exe)) {
+            RU_TRY(keep_nan(m, instance, r, rows, err));
+        }
         (void)copy(m, r, &out, rows, false);
         left -= rows;
     }

@@ -3,6 +3,10 @@
  *
  *   source --graph(rows)--> graph --exec--> executable --load--> values of its states
  *
+ * Where weights are constants, a row that met NaN is computed again on an executable of one row
+ * that keeps NaN: ru_served_grow opens it first, and ru_served_run waits for it. When all is open,
+ * what kernels have packed is the only copy of such weights.
+ *
  * The first opens for one row on every instance, so that the model answers early; the larger ones
  * follow on the loader's thread while it serves (ru_served_grow). All share the states of the first
  * and what the one before packed, where it is the same. Rows do not meet inside a batch: a model
@@ -42,6 +46,8 @@ typedef struct ru_source_ops {
     ru_status (*load)(void *self, const ru_graph *g, ru_exe *exe, ru_err *err);
     /* Prepare rows of the first input in place, as before training; NULL: nothing to do. */
     void (*before)(void *self, void *rows, int64_t n);
+    /* No graph is asked for any more; NULL: nothing to do. */
+    void (*rest)(void *self);
     void (*close)(void *self);
 } ru_source_ops;
 

@@ -197,6 +197,7 @@ void rui_version_grow(rui_version *v)
 {
     ru_err err = {0};
     if (ask(v->server, v, RUI_GROW, &err) != RU_OK) {
+        ru_served_stop(v->served);
         ru_log(RU_LOG_WARN, "serve", "small", "%s: %s", v->model, err.text);
     }
 }
@@ -233,7 +234,7 @@ static void on_load_late(void *self, uint32_t what, ru_time now)
 void rui_loader_stop(ru_server *s)
 {
     for (rui_version *v = s->versions; v != NULL; v = v->next) {
-        if (v->served != NULL && v->state == RUI_READY) {
+        if (v->served != NULL && (v->state == RUI_READY || v->state == RUI_DRAINING)) {
             ru_served_stop(v->served);
         }
     }

@@ -206,18 +206,26 @@ static ru_status ours(bench *w, const model *m, const char *option, const char *
     return rui_side_begin(argv, s, w->err);
 }
 
-/* Memory of a server that no other process has too, in MB. */
+/* Memory of a server that no other process has too, in MB, when it has been the same for a while:
+ * what opening a model took goes late. */
 static ru_status memory_mb(bench *w, const rui_side *s, double *mb)
 {
+    enum { SAME = 5, TRIES = 100 };
     ru_arena *a = w->b->arena;
-    char *text = NULL;
-    int64_t n = 0;
     const char *path =
         ru_arena_printf(a, "/proc/%lld/smaps_rollup", (long long)ru_process_id(s->process));
-    RU_TRY(path != NULL ? ru_file_read(path, 0, a, &text, &n, w->err)
-                        : RU_FAIL(w->err, RU_E_MEM, "no memory"));
-    const char *at = strstr(text, "\nAnonymous:");
-    *mb = at != NULL ? strtod(at + 11, NULL) / 1024 : 0;
+    *mb = 0;
+    for (uint32_t same = 0, tries = 0; same < SAME && tries < TRIES; tries++) {
+        char *text = NULL;
+        int64_t n = 0;
+        RU_TRY(path != NULL ? ru_file_read(path, 0, a, &text, &n, w->err)
+                            : RU_FAIL(w->err, RU_E_MEM, "no memory"));
+        const char *at = strstr(text, "\nAnonymous:");
+        double now = at != NULL ? strtod(at + 11, NULL) / 1024 : 0;
+        same = fabs(now - *mb) <= 0.01 * now ? same + 1 : 0;
+        *mb = now;
+        ru_clock_pause(INT64_C(100000000));
+    }
     return *mb > 0 ? RU_OK : RU_FAIL(w->err, RU_E_IO, "%s does not say how much memory", path);
 }
 

@@ -132,6 +132,16 @@ void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes)
     memset((uint8_t *)p + whole, 0, (size_t)(n_bytes - whole));
 }
 
+void ru_memory_drop(const void *p, int64_t n_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)p + (uintptr_t)n_bytes) / page * page;
+    if (to > from) {
+        (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    }
+}
+
 void ru_memory_unmap(void *p, int64_t size_bytes)
 {
     if (p != NULL) {

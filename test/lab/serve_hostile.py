@@ -194,6 +194,8 @@ def check_requests(server, model):
         got, text = server.ask("POST", path, body)
         assert got == status, (body[:80], got, text[:200])
         assert got == 200 or json.loads(text)["error"], text
+    rows = json.loads(server.ask("POST", path, nan)[1])["outputs"][0]["data"]
+    assert rows and all(y is None for y in rows), rows  # NaN stays NaN
     for method, where, headers, status in (
             ("POST", path, {"Inference-Header-Content-Length": "99999"}, 400),
             ("POST", path, {"Inference-Header-Content-Length": "-1"}, 400),

@@ -10,6 +10,7 @@
 #include "store/onnx_file.h"
 #include "store/tokenizer.h"
 #include "train/model/step.h"
+#include "world/pass/pass.h"
 
 typedef struct source {
     ru_arena arena;
@@ -21,6 +22,7 @@ typedef struct source {
     /* an ONNX file */
     ru_onnx_file file; /* where its weights outside are; the model itself is a copy, because a file
                           may be replaced while it is served */
+    ru_arena file_arena; /* of its bytes; empty when no graph is read any more */
     char *bytes;
     int64_t size_bytes;
     ru_onnx_external external;
@@ -38,6 +40,7 @@ static void close_source(void *self)
     source *s = self;
     ru_model_close(&s->model);
     ru_onnx_file_close(&s->file);
+    ru_arena_fini(&s->file_arena);
     ru_arena_fini(&s->arena);
     free(s);
 }
@@ -187,6 +190,7 @@ static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *
     ru_settle settle = {.opt = &s->opt.exe, .arrays = &none, .arena = arena};
     ru_onnx_info info;
     RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, arena, out, &info, err));
+    RU_TRY(ru_pass_keep(out, &s->file_arena, err));
     keep_first(s, out, &info);
     if (ru_graph_trains(out)) {
         RU_TRY(ru_pass_infer(out, arena, out, err));
@@ -194,14 +198,22 @@ static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *
     return ru_exe_settle(&settle, out, out, err);
 }
 
+static void onnx_rest(void *self)
+{
+    source *s = self;
+    ru_arena_fini(&s->file_arena);
+    s->bytes = NULL;
+    s->size_bytes = 0;
+}
+
 static const ru_source_ops onnx_ops = {
-    .name = "rubato_onnx", .graph = onnx_graph, .close = close_source};
+    .name = "rubato_onnx", .graph = onnx_graph, .rest = onnx_rest, .close = close_source};
 
 static ru_status open_onnx(source *s, const char *path, ru_source *out, ru_err *err)
 {
     ru_graph signature;
     RU_TRY(ru_onnx_file_open(path, &s->file, err));
-    RU_TRY(ru_file_read(path, INT64_MAX / 2, &s->arena, &s->bytes, &s->size_bytes, err));
+    RU_TRY(ru_file_read(path, INT64_MAX / 2, &s->file_arena, &s->bytes, &s->size_bytes, err));
     s->external = ru_onnx_file_external(&s->file);
     const ru_onnx_options o = {
         .external = &s->external, .dims = s->opt.dims, .n_dims = s->opt.n_dims, .signature = true};
@@ -232,6 +244,7 @@ ru_status rui_served_source_open(const char *path, const rui_served_source_optio
     }
     s->opt = *opt;
     ru_arena_init(&s->arena, 0);
+    ru_arena_init(&s->file_arena, 0);
     ru_status st =
         ru_path_is_dir(path) ? open_run(s, path, out, err) : open_onnx(s, path, out, err);
     if (st != RU_OK) {

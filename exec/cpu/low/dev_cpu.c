@@ -538,6 +538,34 @@ static void rest(rui_dev *d)
     }
 }
 
+/* Does the step mention constants in that piece of memory? */
+static bool meets(const rui_low *lo, const rui_step *s, uintptr_t from, uintptr_t to)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < s->n_bufs; k++) {
+        const rui_buf_rec *b = &lo->bufs[rui_root(lo, s->bufs[k])];
+        uintptr_t at = (uintptr_t)b->ptr;
+        any = any || (s->bufs[k].v != 0 && b->kind == RUI_BUF_DATA && at < to &&
+                      at + (uintptr_t)b->size_bytes > from);
+    }
+    return any;
+}
+
+static rui_dev_use uses(const rui_dev *d, const void *data, int64_t size_bytes)
+{
+    const rui_low *lo = &of_const(d)->lo;
+    uintptr_t from = (uintptr_t)data, to = from + (uintptr_t)size_bytes;
+    const rui_step outputs = {.bufs = lo->outputs, .n_bufs = lo->g->n_outputs};
+    bool runs = meets(lo, &outputs, from, to), packs = false;
+    for (uint32_t i = 0; i < lo->run.n && !runs; i++) {
+        runs = meets(lo, &lo->run.at[i].s, from, to);
+    }
+    for (uint32_t i = 0; i < lo->prep.n && !packs; i++) {
+        packs = meets(lo, &lo->prep.at[i].s, from, to);
+    }
+    return runs ? RUI_USE_RUN : packs ? RUI_USE_PACK : RUI_USE_NONE;
+}
+
 static void stats(const rui_dev *d, ru_exe_stats *into)
 {
     const rui_low *lo = &of_const(d)->lo;
@@ -656,11 +684,11 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
                                             .needs_more = early_not_possible,
                                             .squares = early_squares};
 
-#define COMMON                                                                                    \
-    .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,         \
-    .place = place, .read = read_value, .write = write_value, .label = label, .kernel = kernel,   \
-    .node = node, .stats = stats, .rest = rest, .print = print, .facts = facts, .guards = guards, \
-    .early = &early_ops
+#define COMMON                                                                                  \
+    .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,       \
+    .place = place, .read = read_value, .write = write_value, .label = label, .kernel = kernel, \
+    .node = node, .stats = stats, .rest = rest, .uses = uses, .print = print, .facts = facts,   \
+    .guards = guards, .early = &early_ops
 
 const rui_dev_ops rui_dev_cpu = {.name = "cpu", .open = open_cpu, COMMON};
 const rui_dev_ops rui_dev_ref = {
