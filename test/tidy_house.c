@@ -26,7 +26,7 @@ static const struct {
     {"data/stream_impl.h ru_stream", 49},
     {"train/engine/engine_slice_impl.h rui_slice", 45},
     {"train/engine/engine_impl.h rui_lead", 56},
-    {"train/engine/engine_impl.h ru_engine", 46},
+    {"train/engine/engine_impl.h ru_engine", 45},
     {"train/driver/trainer_impl.h rui_trainer", 71},
     {"sim/sim_impl.h ru_sim", 49},
     {"lab/job.h ru_sim_job", 47},

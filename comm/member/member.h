@@ -168,7 +168,8 @@ typedef struct ru_member_facts {
     bool adds;          /* ... with new members */
     bool stuck;         /* no majority has answered for 5 s; a line said so and is repeated */
     uint32_t redirects; /* joining: number of redirections to another member */
-    bool outside;       /* joining: no member of the job is reached */
+    bool alone;         /* no process of the job is connected */
+    bool outside;       /* joining, and alone */
     uint32_t voters;    /* of the view in force */
     bool removed;       /* out: the others go on without it, and it did not want to leave */
     bool sure; /* was in contact with its leader until the others failed: may continue alone */

@@ -68,15 +68,16 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into)
                               .adds = m->phase == RUI_LEADS && m->pending && m->next_adds,
                               .stuck = m->phase == RUI_SEEKS && m->stuck_named > 0,
                               .redirects = m->join.redirects,
-                              .outside = m->phase == RUI_JOINS,
+                              .alone = true,
                               .voters = m->voters,
                               .removed = m->removed,
                               .sure = m->sure,
                               .refused = m->refused,
                               .refused_why = m->refused_why};
-    for (rui_m_peer *p = NULL; into->outside && (p = rui_m_peer_next(m, p)) != NULL;) {
-        into->outside = !p->up;
+    for (rui_m_peer *p = NULL; into->alone && (p = rui_m_peer_next(m, p)) != NULL;) {
+        into->alone = !p->up;
     }
+    into->outside = m->phase == RUI_JOINS && into->alone;
     if (m->view.epoch > 0 && rui_m_next_decode(m)) {
         into->next = m->next.at;
         into->next_n = m->next.n;

@@ -28,7 +28,7 @@ cat >mf.yaml <<YAML
 app: mf
 data: {format: ratings, train: [r.txt]}
 clocks: {executors: 8}
-train: {epochs: 300, seed: 5}
+train: {epochs: 900, seed: 5}
 checkpoint: {every: 0s}
 mf: {rank: 4, lr: 0.02, lambda: 0.02}
 YAML
@@ -38,10 +38,12 @@ for app in mlr mf; do
     last=$(step one-$app)
     timeout --foreground 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
     job=$!
+    until_step four-$app 1
+    victims="$(worker four-$app 1) $(worker four-$app 2)" # the first leads
     until_step four-$app $((last / 4))
+    # shellcheck disable=SC2086
+    kill -9 $victims
     at=$(step four-$app)
-    # shellcheck disable=SC2046
-    kill -9 $(worker four-$app 1) $(worker four-$app 2) # the first leads
     wait "$job" || true # its exit code tells of the killed ones
     [[ $(step four-$app) -eq $last ]] || fail "$app came to step $(step four-$app), expected $last"
     # Without a checkpoint a rollback begins again at 0: the steps would be reported once more.
@@ -61,7 +63,7 @@ awk 'BEGIN { srand(7); for (d = 0; d < 600; d++) { line = ""; y = rand(); for (w
 write() { # APP STEPS: its job
     printf 'app: %s\ndata: {format: libsvm, train: [w.svm]}\nclocks: {executors: 8}\ntrain: {steps: %d, seed: 5, threads: 1}\ncheckpoint: {every: 0s}\n%s\n' "$1" "$2" "$3" >$1.yaml
 }
-write lda 300 'lda: {topics: 8}'
+write lda 1000 'lda: {topics: 8}'
 write lasso 4000 'lasso: {lambda: 0.01, block: 4}'
 objective() { grep -oE '"(loss|log_likelihood)":[-0-9.e+]+' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
 # sum RUN TABLE: of all its values after the last clock
@@ -76,9 +78,11 @@ for app in lda lasso; do
     timeout 300 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
     timeout --foreground 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
     job=$!
+    until_step four-$app 1
+    victims="$(worker four-$app 2) $(worker four-$app 3)" # the first leads
     until_step four-$app 30
-    # shellcheck disable=SC2046
-    kill -9 $(worker four-$app 2) $(worker four-$app 3) # the first leads
+    # shellcheck disable=SC2086
+    kill -9 $victims
     wait "$job" || true
     [[ $(step four-$app) -eq $(step one-$app) ]] || fail "$app came to step $(step four-$app)"
     grep -q '"recounted"' four-$app/metrics.jsonl || fail "$app was not counted again"

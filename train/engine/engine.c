@@ -6,7 +6,7 @@
 #include "train/app/rule.h"
 #include "train/engine/engine_impl.h"
 
-enum { AGAIN_NS = 250000000, LINGER_NS = 1500000000 };
+enum { AGAIN_NS = 250000000 };
 
 /* -- the store's questions -----------------------------------------------------------------------
  */
@@ -218,50 +218,6 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
         }
     }
     ru_bufs_put(e->bufs, body);
-}
-
-/* -- the end -------------------------------------------------------------------------------------
- */
-
-void rui_engine_news(ru_engine *e, ru_engine_news *n, ru_time now)
-{
-    n->generation = e->generation;
-    if (e->opt.news != NULL) {
-        e->opt.news(e->opt.news_self, n, now);
-    }
-}
-
-void rui_engine_over(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx)
-{
-    if (e->ended) {
-        return;
-    }
-    e->ended = true;
-    e->status = st;
-    (void)snprintf(e->text, sizeof e->text, "%s", why != NULL ? why : "");
-    /* Words on their way to others still leave: the last one who tells them lingers. */
-    ru_fx_timer(fx, RUI_ENGINE_BYE, ru_time_after(now, e->lead.on ? LINGER_NS : LINGER_NS / 10));
-}
-
-void rui_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx)
-{
-    if (e->ended) {
-        return;
-    }
-    const ru_view *v = ru_member_view(e->opt.member);
-    for (uint32_t i = 0; i < v->n; i++) {
-        rui_engine_head h = {.status = (uint32_t)st};
-        if (!ru_node_is(v->at[i].node, e->opt.self)) {
-            rui_engine_send(e, v->at[i].node, RUI_ENGINE_FAILED, &h, why, (int64_t)strlen(why) + 1,
-                            now, fx);
-        }
-    }
-    rui_engine_over(e, st, why, now, fx);
-}
-
-void ru_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx)
-{
-    rui_engine_fail(e, st, why, now, fx);
 }
 
 /* -- clocks --------------------------------------------------------------------------------------
@@ -497,11 +453,12 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
     } else if (ev->what == RUI_ENGINE_LOOK) {
         rui_map_look(e, ev->now, fx);
     } else if (ev->what == RUI_ENGINE_BYE) {
-        rui_engine_news(
-            e,
-            &(ru_engine_news){
-                .kind = RU_ENGINE_ENDED, .clock = e->closed, .status = e->status, .text = e->text},
-            ev->now);
+        rui_engine_news(e,
+                        &(ru_engine_news){.kind = RU_ENGINE_ENDED,
+                                          .clock = e->closed,
+                                          .status = e->why.status,
+                                          .text = e->why.text},
+                        ev->now);
     }
 }
 
@@ -518,6 +475,9 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         ru_ps_step(e->ps, ev, fx);
         if (ev->kind == RU_EV_UP) {
             rui_copy_up(e, ev->node, ev->now, fx);
+        }
+        if (ev->kind == RU_EV_DOWN && e->ended) {
+            rui_engine_down(e, ev->now, fx);
         }
     }
 }

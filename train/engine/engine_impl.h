@@ -348,8 +348,7 @@ struct ru_engine {
     struct rui_records *trace; /* NULL: nothing is recorded */
     bool ended;
     uint32_t wants; /* RUI_ENGINE_ENDS_...: every READY says it */
-    ru_status status;
-    char text[RU_ERR_TEXT_MAX];
+    ru_err why;     /* it ended */
     ru_engine_facts facts;
 };
 
@@ -381,6 +380,8 @@ bool rui_engine_newer(ru_engine_ckpt a, ru_engine_ckpt than);
 /* The job cannot go on. */
 void rui_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx);
 void rui_engine_over(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx);
+/* It has ended, and a connection ended too. */
+void rui_engine_down(ru_engine *e, ru_time now, ru_effects *fx);
 /* To a member, this one too. */
 void rui_engine_send(ru_engine *e, ru_node_id to, uint32_t what, rui_engine_head *h,
                      const void *body, int64_t body_bytes, ru_time now, ru_effects *fx);

@@ -78,8 +78,10 @@ void rui_app_report_open(rui_app_worker *w)
                                    .parameters = w->run.parameters,
                                    .batch = ru_sparse_rows(w->data.train) / w->state.shape.pieces,
                                    .train_samples = ru_sparse_rows(w->data.train),
+                                   .test_samples =
+                                       w->data.test != NULL ? ru_sparse_rows(w->data.test) : 0,
                                    .threads = w->n_threads,
-                                   .resumed_step = f.closed};
+                                   .resumed_step = report_goes_on(w, &f) ? f.closed : 0};
     tell_recovery(w);
     if (st == RU_OK) {
         report_workers(w);
