@@ -268,7 +268,8 @@ static void measure(ru_pace *p, ru_time now, ru_pace_record *r)
     if (p->need > 0 && !profile && s->requests >= REQUESTS_MIN && !s->empty) {
         double would;
         (void)rui_pace_modelled(p, r->clients, p->speed, &would);
-        r->open = r->rate < open_below * would;
+        /* A late one is rather a machine with other work. */
+        r->open = r->rate < open_below * would && r->latency_s <= p->opt.slo_s;
     }
 }
 
@@ -360,7 +361,9 @@ void ru_pace_step(ru_pace *p, const ru_pace_tick *t, ru_pace_effects *fx)
     if (!p->begun) {
         p->begun = true;
         p->last = t->now;
-        begin_point(p, fx);
+        if (p->phase == RU_PACE_PROFILE) {
+            begin_point(p, fx);
+        }
         begin_window(p, t->now);
         put_quota(p, fx);
         return;

@@ -28,7 +28,7 @@ enum {
     RU_PACE_SPEEDS = 5,
     RU_PACE_LOADS = 3,
     RU_PACE_KEPT = 60,    /* windows that the model is fitted to */
-    RU_PACE_DRAWN = 40,   /* requests of each */
+    RU_PACE_DRAWN = 40,   /* latencies of each */
     RU_PACE_HEARD = 8192, /* requests of a window that its quantile is of; drawn beyond it */
     RU_PACE_WHY = 256,
 };
@@ -92,8 +92,7 @@ typedef struct ru_pace_effects {
 
 typedef struct ru_pace_kept {
     double load, speed;
-    uint32_t n;
-    double latency_s[RU_PACE_DRAWN];
+    double latency_s[RU_PACE_DRAWN]; /* evenly spread over its distribution */
 } ru_pace_kept;
 
 /* What a window measures. */
@@ -135,6 +134,11 @@ typedef struct ru_pace {
 RU_MUST_USE ru_status ru_pace_init(ru_pace *p, const ru_pace_options *opt, uint64_t seed,
                                    ru_err *err);
 void ru_pace_fini(ru_pace *p); /* zeroed is fine */
+/* What a later machine can begin with in place of a profile: what was measured, as numbers. */
+enum { RU_PACE_SAVED = 3 + RU_PACE_KEPT * (2 + RU_PACE_DRAWN) };
+uint32_t ru_pace_save(const ru_pace *p, double into[RU_PACE_SAVED]);
+/* After init. Too few windows, or others than ru_pace_save gives: the profile is taken. */
+void ru_pace_resume(ru_pace *p, const double *from, uint32_t n);
 /* The first tick begins the first window; its figures are not counted. */
 void ru_pace_step(ru_pace *p, const ru_pace_tick *t, ru_pace_effects *fx);
 

@@ -61,12 +61,11 @@ void rui_pace_keep(ru_pace *p, double clients, double speed)
 {
     ru_pace_kept *k = &p->kept[p->next_kept];
     const ru_pace_sum *s = &p->sum;
-    RU_CHECK(s->n <= RU_PACE_HEARD && speed > 0);
+    RU_CHECK(s->n > 0 && s->n <= RU_PACE_HEARD && speed > 0);
     *k = (ru_pace_kept){.load = clients, .speed = speed};
-    while (k->n < RU_PACE_DRAWN && k->n < s->n) {
-        /* Sorted before: every part of the distribution is in it. */
-        double at = (k->n + 0.5) / fmin(RU_PACE_DRAWN, s->n);
-        k->latency_s[k->n++] = ru_quantile_sorted(s->kept, s->n, at, RU_QUANTILE_LINEAR);
+    for (uint32_t i = 0; i < RU_PACE_DRAWN; i++) {
+        k->latency_s[i] =
+            ru_quantile_sorted(s->kept, s->n, (i + 0.5) / RU_PACE_DRAWN, RU_QUANTILE_LINEAR);
     }
     p->next_kept = (p->next_kept + 1) % RU_PACE_KEPT;
     p->n_kept = p->n_kept < RU_PACE_KEPT ? p->n_kept + 1 : RU_PACE_KEPT;
@@ -79,7 +78,7 @@ ru_status rui_pace_fit(ru_pace *p, ru_err *err)
     ru_arena_init(&scratch, 0);
     ru_burst_sample *s = RU_NEW(&scratch, ru_burst_sample, RU_PACE_KEPT * RU_PACE_DRAWN);
     for (uint32_t k = 0; s != NULL && k < p->n_kept; k++) {
-        for (uint32_t i = 0; i < p->kept[k].n; i++) {
+        for (uint32_t i = 0; i < RU_PACE_DRAWN; i++) {
             s[m++] = (ru_burst_sample){.load = whole(p->kept[k].load),
                                        .speed = {p->kept[k].speed},
                                        .latency_s = p->kept[k].latency_s[i]};
@@ -99,6 +98,45 @@ ru_status rui_pace_fit(ru_pace *p, ru_err *err)
     }
     ru_arena_fini(&scratch);
     return st;
+}
+
+uint32_t ru_pace_save(const ru_pace *p, double into[RU_PACE_SAVED])
+{
+    const double head[3] = {p->need, p->think_s, p->delay_s};
+    uint32_t n = RU_ARRAY_LEN(head);
+    memcpy(into, head, sizeof head);
+    for (uint32_t k = 0; k < p->n_kept; k++) {
+        into[n++] = p->kept[k].load;
+        into[n++] = p->kept[k].speed;
+        memcpy(&into[n], p->kept[k].latency_s, sizeof p->kept[k].latency_s);
+        n += RU_PACE_DRAWN;
+    }
+    return n;
+}
+
+void ru_pace_resume(ru_pace *p, const double *from, uint32_t n)
+{
+    const uint32_t width = 2 + RU_PACE_DRAWN, windows = n > 3 ? (n - 3) / width : 0;
+    ru_err err;
+    bool good = windows >= RU_PACE_SPEEDS * RU_PACE_LOADS && n == 3 + windows * width &&
+                n <= RU_PACE_SAVED && from[0] > 0;
+    for (uint32_t i = 3; i < n && good; i++) {
+        good = from[i] > 0 || ((i - 3) % width > 1 && from[i] == 0);
+    }
+    if (!good) {
+        return;
+    }
+    p->need = from[0];
+    p->think_s = from[1];
+    p->delay_s = from[2];
+    for (uint32_t k = 0; k < windows; k++) {
+        const double *at = &from[3 + k * width];
+        p->kept[k] = (ru_pace_kept){.load = at[0], .speed = at[1]};
+        memcpy(p->kept[k].latency_s, &at[2], sizeof p->kept[k].latency_s);
+    }
+    p->n_kept = windows;
+    p->next_kept = windows % RU_PACE_KEPT;
+    p->phase = rui_pace_fit(p, &err) == RU_OK ? RU_PACE_FULL : RU_PACE_PROFILE;
 }
 
 static const char *question(ru_pace *p, bool open, double load)

@@ -197,6 +197,32 @@ static void test_empty(void **state)
     ru_pace_fini(&w->p);
 }
 
+/* What is saved is what goes on: no profile, the same fit. */
+static void test_resume(void **state)
+{
+    (void)state;
+    static double saved[RU_PACE_SAVED];
+    static ru_pace next;
+    ru_err err;
+    world *w = begin(&machine);
+    profile(w);
+    uint32_t n = ru_pace_save(&w->p, saved);
+    assert_int_equal(n, 3 + RU_PACE_SPEEDS * RU_PACE_LOADS * (2 + RU_PACE_DRAWN));
+    assert_ok(ru_pace_init(&next, &machine, 1, &err), err);
+    ru_pace_resume(&next, saved, n - 1);
+    assert_int_equal(next.phase, RU_PACE_PROFILE);
+    ru_pace_resume(&next, saved, n);
+    assert_int_equal(next.phase, RU_PACE_FULL);
+    assert_memory_equal(next.model, w->p.model, sizeof next.model);
+    saved[7] = -1;
+    ru_pace_fini(&next);
+    assert_ok(ru_pace_init(&next, &machine, 1, &err), err);
+    ru_pace_resume(&next, saved, n);
+    assert_int_equal(next.phase, RU_PACE_PROFILE);
+    ru_pace_fini(&next);
+    ru_pace_fini(&w->p);
+}
+
 static void test_options(void **state)
 {
     (void)state;
@@ -215,4 +241,4 @@ static void test_options(void **state)
 
 RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait),
          cmocka_unit_test(test_requests_do_not_wait), cmocka_unit_test(test_empty),
-         cmocka_unit_test(test_options))
+         cmocka_unit_test(test_resume), cmocka_unit_test(test_options))

@@ -22,6 +22,7 @@ static const double period_ns = 1e7; /* longer ones make all that waits wait so 
 typedef struct saved {
     double level, launch;
     int64_t cpu_ns, wall_ns;
+    ru_conf_f64s measured; /* ru_pace_save */
 } saved;
 
 typedef struct service {
@@ -101,19 +102,31 @@ static const ru_conf_field saved_fields[] = {
     RU_ROW(F64, saved, launch, NULL, "launch credits"),
     RU_ROW(I64, saved, cpu_ns, NULL, "processor time that was counted"),
     RU_ROW(I64, saved, wall_ns, NULL, "when, since 1970"),
+    RU_ROW(F64_LIST, saved, measured, "[]", "what the latency model is fitted to"),
 };
 static const ru_conf_table saved_table = RU_TABLE("state", saved, saved_fields, "a bucket");
 
 static ru_status save(const service *s, ru_err *err)
 {
-    char text[256], path[4096];
-    ru_text t = ru_text_into(text, sizeof text);
-    const saved is = {s->pace->bucket.earned, s->pace->bucket.launch, s->cpu_ns,
-                      ru_clock_wall_ns()};
-    ru_json j = ru_json_into(&t);
-    ru_fields_json(&saved_table, &is, NULL, &j);
-    (void)snprintf(path, sizeof path, "%s/state.json", s->opt->folder);
-    return ru_file_replace(path, t.p, t.n, err);
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text t = ru_text_arena(&arena);
+    const char *path = ru_path_join(&arena, s->opt->folder, "state.json");
+    double *numbers = RU_NEW(&arena, double, RU_PACE_SAVED);
+    if (numbers != NULL) {
+        const saved is = {s->pace->bucket.earned,
+                          s->pace->bucket.launch,
+                          s->cpu_ns,
+                          ru_clock_wall_ns(),
+                          {numbers, ru_pace_save(s->pace, numbers)}};
+        ru_json j = ru_json_into(&t);
+        ru_fields_json(&saved_table, &is, NULL, &j);
+    }
+    ru_status st = numbers == NULL || path == NULL || t.cut
+                       ? RU_FAIL(err, RU_E_MEM, "no memory for a state")
+                       : ru_file_replace(path, t.p, t.n, err);
+    ru_arena_fini(&arena);
+    return st;
 }
 
 /* The bucket as it was left, and what happened since: the group's counter went on. */
@@ -127,7 +140,7 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     if (path == NULL || !ru_path_exists(path)) {
         return RU_OK;
     }
-    RU_TRY(ru_file_read(path, 4096, arena, &text, &n, err));
+    RU_TRY(ru_file_read(path, 1 << 20, arena, &text, &n, err));
     RU_TRY(ru_conf_new(&saved_table, arena, &c, err));
     RU_TRY(ru_conf_add_json(c, path, text, n, err));
     RU_TRY(ru_conf_apply(c, &is, err));
@@ -274,7 +287,7 @@ static ru_status tick(service *s, ru_time now, ru_err *err)
                        s->opt->name);
     }
     const ru_pace_tick t = {.now = now,
-                            .cpu_ns = f.cpu_ns - s->cpu_ns,
+                            .cpu_ns = f.cpu_ns > s->cpu_ns ? f.cpu_ns - s->cpu_ns : 0,
                             .requests = s->news->requests,
                             .latency_s = s->news->latency_s,
                             .n = s->news->n};
