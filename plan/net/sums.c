@@ -13,6 +13,8 @@
 /* Of splitting and merging buckets: about as much work as all other ways together. */
 enum { POLISH_TASKS = 2000000, POLISH_PLAYS_MAX = 200 };
 
+#define HARDLY 0.25 /* of the gain that is worth no barrier: worth no more pieces */
+
 static ru_status check_in(const ru_sums_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_SUMS_OPS_MAX || in->n_ranks < 2 || in->method >= RU_SUMS_METHODS ||
@@ -89,16 +91,28 @@ typedef struct search {
     const uint32_t *backward[RUI_SUMS_ORDERS]; /* the same as an earlier one when equal */
     ru_arena *scratch;
     ru_sums_plan best; /* step_ns 0: none yet */
-    ru_sums_plan held; /* the shortest with a barrier; step_ns 0: none yet */
+    /* With a barrier: the one with the fewest pieces of those that take hardly longer than the
+     * shortest, since a sum costs more than the model says where the processor is busy; step_ns 0:
+     * none yet */
+    ru_sums_plan held;
+    int64_t held_least_ns; /* of the shortest */
     rui_sums_way way;
     uint32_t tried;
 } search;
 
 static bool hold(search *s, const ru_sums_plan *p)
 {
-    bool shorter = p->barrier && (s->held.step_ns == 0 || p->step_ns < s->held.step_ns);
-    s->held = shorter ? *p : s->held;
-    return shorter;
+    if (!p->barrier) {
+        return false;
+    }
+    int64_t was = s->held.step_ns;
+    s->held_least_ns = was == 0 || p->step_ns < s->held_least_ns ? p->step_ns : s->held_least_ns;
+    double most = (1 + HARDLY * s->g.in->gain_min) * (double)s->held_least_ns;
+    bool fewer =
+        p->n_pieces < s->held.n_pieces || (p->n_pieces == s->held.n_pieces && p->step_ns < was);
+    bool better = was == 0 || ((double)p->step_ns <= most && ((double)was > most || fewer));
+    s->held = better ? *p : s->held;
+    return better;
 }
 
 /* Play a way; keep it when it is the first or the shortest so far. A way with too many pieces is
@@ -419,7 +433,7 @@ static ru_status weigh(search *s, ru_err *err)
     RU_TRY(rui_sums_predict(&s->g, s->scratch, &p, err));
     (void)hold(s, &p);
     int64_t held = s->held.step_ns;
-    if (free > 0 && (double)free > (1 - in->gain_min) * (double)held) {
+    if (free == 0 || (double)free > (1 - in->gain_min) * (double)held) {
         s->best = s->held;
         s->best.bound_ns = bound; /* of all algorithms */
     }

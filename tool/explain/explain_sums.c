@@ -145,6 +145,11 @@ static ru_status show(const ru_sums_policy_in *input, const ru_sums_in *in,
             ? "  predicted; the recorded sums hold other bytes than these gradients"
             : "  predicted; the run recorded no sums whose time it had predicted (those in shared "
               "memory are not)");
+    ru_tell_note(
+        out, "backward_order_is", "%s",
+        "  the backward order is fixed: each gradient is made as soon as it can be; a search "
+        "of other orders gains 1.2 % of a step at most (published graphs), less than the "
+        "2 % for which a job begins a view");
     return RU_OK;
 }
 
