@@ -15,6 +15,8 @@ enum { NEAR = 5, CLASS_FIRST = 20, SIZED = RU_DENSITY_TRAITS, FILES_MIN = 50 };
  * between that class and the one below, since what grows there may go on. */
 #define CLASS_SURE 0.7f
 
+const ru_density_prices ru_density_list = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6};
+
 double ru_density_hdd(const ru_density_prices *p, const ru_density_file *f)
 {
     double disk_s = f->ops * p->seek_s + 2 * f->size_bytes / p->hdd_bytes_per_s;
@@ -204,7 +206,7 @@ static double limit_of(const ru_trees *sized, const float *traits)
     return 0;
 }
 
-/* Of a file whose size is told. */
+/* Of a file whose size is told: nothing is to be feared from classes that few files have. */
 static ru_density_answer ask_sized(const ru_density_model *m, const float *traits,
                                    double size_bytes, double most_bytes)
 {
@@ -213,10 +215,9 @@ static ru_density_answer ask_sized(const ru_density_model *m, const float *trait
     x[SIZED] = (float)(ru_math_log(size_bytes) / 0.6931471805599453);
     double ratio = ru_num_exp((double)ru_trees_value(&m->ratio, x));
     double saving = size_bytes * m->ssd_byte * (ratio - 1);
-    bool saves = saving > 0 && ru_trees_value(&m->sized, x) > 0.5f;
-    return saves && size_bytes <= most_bytes
-               ? (ru_density_answer){fmin(2 * size_bytes, most_bytes), saving}
-               : (ru_density_answer){0, 0};
+    bool saves = saving > 0 && size_bytes <= most_bytes;
+    return saves ? (ru_density_answer){fmin(2 * size_bytes, most_bytes), saving}
+                 : (ru_density_answer){0, 0};
 }
 
 ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double size_bytes,

@@ -46,6 +46,9 @@ typedef struct ru_density_file {
     double life_s, ops;      /* until it was deleted; disk operations on it */
 } ru_density_file;
 
+/* What a disk and an SSD in a data centre cost, in time and wear. */
+extern const ru_density_prices ru_density_list;
+
 double ru_density_hdd(const ru_density_prices *p, const ru_density_file *f);
 double ru_density_saving(const ru_density_prices *p, const ru_density_file *f);
 

@@ -4,6 +4,12 @@
  *
  *   create --hint--> the first tier where all of it fits now --no room, ENOSPC, EIO--> the next one
  *
+ * A file of a group is placed by what came of earlier ones: the policy `storage` says whether it
+ * begins on the first tier, and how far it may grow there (docs/policies/storage.md). It learns
+ * from files that were removed, of all programs that used the space, on a thread of its own; until
+ * 50 have ended, without XGBoost, and while the thread fails or is late, the first tier with room
+ * has the file.
+ *
  *   TIER/files/SPACE/MAP-ID-N.part   part N that process ID wrote, locked while it is written
  *   LAST/files/SPACE/id              MAP: what its last folder says, so that a fast one can have
  *                                    parts of several
@@ -52,21 +58,28 @@ typedef struct ru_tiers_options {
     bool reads; /* nothing is made or changed, not even by opening: files are only read */
 } ru_tiers_options;
 
-/* What is known of a file before it is written; zero: nothing. */
+/* What is known of a file before it is written; zero: nothing. It is removed by its name when
+ * nobody needs it any more, and what it was worth is learned then. */
 typedef struct ru_tier_hint {
     int64_t expected_bytes; /* it begins where so much fits; of a faster disk it takes at most twice
                                as much, then it grows on the next one */
     bool durable; /* its commit waits until it is on the disks, whatever happens to the machine */
+    const char *group;         /* of files that are used alike: a step of a pipeline; at most
+                                  RU_TIER_NAME_MAX bytes. NULL or "": nothing is learned */
+    int64_t input_bytes;       /* what the step that writes it reads */
+    uint32_t writers, readers; /* tasks */
+    double life_s;             /* until it is removed */
 } ru_tier_hint;
 
 /* Opens or makes the space; removes what killed processes left. Strings of `opt` are copied.
  * With `reads` a folder that is not there has no files. Errors: RU_E_ARG (options), RU_E_CONFIG (a
  * folder that others can write into), RU_E_CREATE, RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err);
-/* All its files are closed before. NULL is fine. */
+/* All its files are closed before. Waits for the thread that learns: seconds at most. NULL is fine.
+ */
 void ru_tiers_close(ru_tiers *t);
 
-/* A new file; nobody else sees it before its commit. `hint` may be NULL. Errors: RU_E_ARG (name),
+/* A new file; nobody else sees it before its commit. `hint` may be NULL. Errors: RU_E_ARG (names),
  * RU_E_CREATE: a file has that name, or a living process writes one; RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint,
                                      ru_tier_file **out, ru_err *err);
@@ -97,6 +110,30 @@ RU_API_END
 /* All of a file that was opened, read-only: a map of its part, or memory where it has several.
  * Owner: ru_file_unmap. Errors: RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status ru_tier_map(const ru_tier_file *f, ru_map_file *out, ru_err *err);
+/* Who decided where a file begins. */
+typedef enum ru_tier_by {
+    RU_TIER_BY_ROOM,     /* first fit: it has no group, or there is one tier alone */
+    RU_TIER_BY_TREES,    /* the policy `storage` */
+    RU_TIER_BY_YOUNG,    /* first fit: too few files have ended */
+    RU_TIER_BY_MISSING,  /* first fit: the library of trees is missing */
+    RU_TIER_BY_TRAINING, /* first fit: the first trees are being trained */
+    RU_TIER_BY_LATE,     /* first fit: training takes too long */
+    RU_TIER_BY_FAILED,   /* first fit: training failed */
+    RU_TIER_BYS,
+} ru_tier_by;
+
+/* What is known of a file of a group; of one that is gone also what came of it. */
+typedef struct ru_tier_told {
+    uint64_t writer, serial;
+    double open_s, input_bytes, writers, readers, life_s; /* since 1970; life measured at its end */
+    double limit_bytes;                                   /* on the first tier, by trees */
+    double size_bytes, fast_bytes, ops;                   /* at its end; of it on the first tier */
+    double expected_usd, measured_usd;                    /* saved by the first tier */
+    double decide_s;                                      /* how long the decision took */
+    uint64_t plan;                                        /* 0: first fit */
+    uint32_t by, group_bytes;                             /* ru_tier_by */
+} ru_tier_told;
+
 /* Where a file is. */
 typedef struct ru_tier_entry {
     const char *name;                /* view, until the next call with the same ru_tiers */
@@ -104,11 +141,15 @@ typedef struct ru_tier_entry {
     int64_t in_bytes[RU_TIERS_MAX];  /* [n_tiers] of it */
     int64_t expected_bytes, made_ns; /* of its hint; since 1970 */
     uint64_t writer;                 /* process that wrote it */
+    const char *group;               /* "": none, and `told` is zero */
+    ru_tier_told told;
 } ru_tier_entry;
 /* All that stands in the map now. Errors: RU_E_IO, RU_E_MEM, RU_E_AGAIN. */
 RU_MUST_USE ru_status ru_tiers_look(ru_tiers *t, ru_err *err);
 /* The next file after *at (0 to begin) of what was seen last; false: there is none. */
 bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out);
+/* The same for the newest files of groups that ended, thousands at most. *group: view as above. */
+bool ru_tiers_ended(ru_tiers *t, uint32_t *at, const char **group, ru_tier_told *out);
 /* Has this writer, as seen last, the space open still? Not with `reads`. Errors: RU_E_CREATE. */
 RU_MUST_USE ru_status ru_tiers_lives(ru_tiers *t, uint64_t writer, bool *lives, ru_err *err);
 

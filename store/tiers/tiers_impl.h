@@ -9,7 +9,14 @@
 #include "store/tiers/tiers.h"
 
 /* What a record of the map says; ru_shardlog_record.object. */
-enum { RUI_TIER_BEGUN = 1, RUI_TIER_MADE, RUI_TIER_GONE };
+enum {
+    RUI_TIER_BEGUN = 1,
+    RUI_TIER_MADE,
+    RUI_TIER_GONE,
+    RUI_TIER_TOLD,  /* a ru_tier_told and its group, of a file that was made */
+    RUI_TIER_READ,  /* the same: a reader made `ops` operations on it */
+    RUI_TIER_ENDED, /* the same: it is gone */
+};
 
 typedef struct rui_part {
     uint64_t tier, number; /* hash of the tier's path; the part's name */
@@ -30,7 +37,18 @@ typedef struct rui_item {
     uint32_t home;    /* log that has it, + 1 */
     uint32_t before;  /* of the same name, + 1 */
     bool made, gone;
+    const char *group; /* in the arena; NULL: none */
+    ru_tier_told told;
 } rui_item;
+
+typedef struct rui_ended {
+    ru_tier_told told;
+    const char *group;
+    uint32_t home; /* log that has it */
+} rui_ended;
+
+/* Operations on a disk for this many bytes in a row. */
+#define RUI_TIER_RUN_BYTES ((double)(1 << 20))
 
 typedef struct rui_tier {
     const char *path, *folder, *files, *samples, *lock;
@@ -59,8 +77,12 @@ struct ru_tiers {
     ru_arena known;
     rui_map_log *logs; /* [n_logs] */
     rui_item *items;   /* [n_items] */
-    uint32_t n_logs, cap_logs, n_items, cap_items;
-    ru_map by_id, by_name; /* index + 1; of a name the last one */
+    rui_ended *ended;  /* [n_ended] */
+    uint32_t n_logs, cap_logs, n_items, cap_items, n_ended, cap_ended;
+    uint64_t dropped,
+        forgotten; /* ended files that made room for others; times of forgetting all */
+    struct rui_learner *learner; /* NULL: no file of a group was created yet */
+    ru_map by_id, by_name;       /* index + 1; of a name the last one */
 };
 
 /* All that stands in the logs now. Errors: RU_E_IO, RU_E_MEM, RU_E_AGAIN. */
@@ -70,6 +92,17 @@ void rui_tiers_forget(ru_tiers *t);
 const rui_item *rui_tiers_find(const ru_tiers *t, const char *name);
 /* Into this process's log. Errors: RU_E_CREATE, RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_item *i, ru_err *err);
+/* A record of a ru_tier_told. */
+RU_MUST_USE ru_status rui_tiers_append_told(ru_tiers *t, uint32_t what, const ru_tier_told *told,
+                                            const char *group, ru_err *err);
+/* Bytes in a tier, of samples too. */
+int64_t rui_tiers_used(const rui_tier *d);
+/* Decide where a file of `group` begins, and say so in *told; limit 0 with `by` of trees: not on
+ * the first tier. What cannot be done is first fit. */
+void rui_tiers_choose(ru_tiers *t, const ru_tier_hint *hint, ru_tier_told *told);
+/* What came of a file on its removal, into the log; what cannot be written is not learned. */
+void rui_tiers_learn(ru_tiers *t, const rui_item *i);
+void rui_tiers_learner_close(ru_tiers *t);
 /* With the lock of the space: does the process that wrote it live? */
 bool rui_tiers_lives(const ru_tiers *t, uint64_t writer);
 /* With the lock of the space: put together what still counts of the logs of the dead, and remove

@@ -1,5 +1,6 @@
 #include "store/tiers/tiers_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 enum {
     VERSION = 1,
     TRIES = 64, /* logs are put together by others while they are read */
+    ENDED_MAX = 4096,
 };
 
 ru_status rui_tiers_no_memory(ru_err *err)
@@ -32,7 +34,9 @@ void rui_tiers_forget(ru_tiers *t)
     for (uint32_t k = 0; k < t->n_logs; k++) {
         free(t->logs[k].path);
     }
-    t->n_logs = t->n_items = 0;
+    t->n_logs = t->n_items = t->n_ended = 0;
+    t->dropped = 0;
+    t->forgotten++;
     ru_map_fini(&t->by_id);
     ru_map_fini(&t->by_name);
     ru_map_init(&t->by_id, NULL, 0);
@@ -91,11 +95,63 @@ static ru_status name_item(ru_tiers *t, rui_item *i, const char *name, uint32_t 
     return RU_OK;
 }
 
+static bool sound(const ru_tier_told *r)
+{
+    const double v[] = {r->open_s,     r->input_bytes, r->writers, r->readers,  r->life_s,
+                        r->size_bytes, r->fast_bytes,  r->ops,     r->decide_s, r->limit_bytes};
+    bool is = r->by < RU_TIER_BYS && isfinite(r->expected_usd) && isfinite(r->measured_usd) &&
+              r->fast_bytes <= r->size_bytes;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(v); k++) {
+        is = is && v[k] >= 0 && v[k] <= 1e18;
+    }
+    return is;
+}
+
+static ru_status take_told(ru_tiers *t, const ru_shardlog_record *from, uint32_t home, ru_err *err)
+{
+    ru_tier_told r;
+    if (from->n < (int64_t)sizeof r) {
+        return RU_OK;
+    }
+    memcpy(&r, from->bytes, sizeof r);
+    if (from->n != (int64_t)sizeof r + r.group_bytes || r.group_bytes > RU_TIER_NAME_MAX ||
+        !sound(&r)) {
+        return RU_OK;
+    }
+    const char *group =
+        ru_arena_strn(&t->known, (const char *)from->bytes + sizeof r, r.group_bytes);
+    if (from->object != RUI_TIER_ENDED) {
+        rui_item *i = group != NULL ? item_of(t, r.writer, r.serial) : NULL;
+        if (i == NULL) {
+            return rui_tiers_no_memory(err);
+        }
+        double ops = i->told.ops + r.ops; /* a reader may have closed it before */
+        i->told = from->object == RUI_TIER_TOLD ? r : i->told;
+        i->group = from->object == RUI_TIER_TOLD ? group : i->group;
+        i->told.ops = ops;
+        return RU_OK;
+    }
+    if (t->n_ended == 2 * ENDED_MAX) {
+        memmove(t->ended, t->ended + ENDED_MAX, ENDED_MAX * sizeof *t->ended);
+        t->n_ended = ENDED_MAX;
+        t->dropped += ENDED_MAX;
+    }
+    if (group == NULL || !grow_array(&t->ended, t->n_ended, &t->cap_ended, sizeof *t->ended)) {
+        return rui_tiers_no_memory(err);
+    }
+    t->ended[t->n_ended++] = (rui_ended){r, group, home};
+    return RU_OK;
+}
+
 /* A record that is none of ours is passed over. */
 static ru_status take(ru_tiers *t, const ru_shardlog_record *from, uint32_t home, ru_err *err)
 {
     rui_item_head r;
     int64_t sum = 0;
+    if (from->generation == VERSION && from->object >= RUI_TIER_TOLD &&
+        from->object <= RUI_TIER_ENDED) {
+        return take_told(t, from, home, err);
+    }
     if (from->generation != VERSION || from->n < (int64_t)sizeof r ||
         from->object < RUI_TIER_BEGUN || from->object > RUI_TIER_GONE) {
         return RU_OK;
@@ -238,27 +294,47 @@ const rui_item *rui_tiers_find(const ru_tiers *t, const char *name)
     return NULL;
 }
 
-ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_item *i, ru_err *err)
+static ru_status append(ru_tiers *t, uint32_t what, const void *bytes, size_t n, ru_err *err)
 {
-    rui_item_head r = i->r;
-    r.n_parts = what == RUI_TIER_MADE ? r.n_parts : 0;
-    r.name_bytes = what == RUI_TIER_GONE ? 0 : (uint32_t)strlen(i->name);
-    size_t parts = r.n_parts * sizeof(rui_part), n = sizeof r + parts + r.name_bytes;
     int64_t all = ru_shardlog_bytes((int64_t)n);
-    uint8_t *bytes = malloc(n), *whole = malloc((size_t)all);
-    ru_status st = bytes != NULL && whole != NULL ? RU_OK : rui_tiers_no_memory(err);
+    uint8_t *whole = bytes != NULL ? malloc((size_t)all) : NULL;
+    ru_status st = whole != NULL ? RU_OK : rui_tiers_no_memory(err);
     if (st == RU_OK) {
-        memcpy(bytes, &r, sizeof r);
-        memcpy(bytes + sizeof r, i->parts, parts);
-        memcpy(bytes + sizeof r + parts, i->name, r.name_bytes);
         const ru_shardlog_record l = {
             .generation = VERSION, .object = what, .n = (int64_t)n, .bytes = bytes};
         ru_shardlog_put(&l, whole);
         st = ru_grow_write(t->log, t->log_bytes, whole, all, err);
         t->log_bytes += st == RU_OK ? all : 0; /* else the next one takes the place */
     }
-    free(bytes);
     free(whole);
+    return st;
+}
+
+ru_status rui_tiers_append_told(ru_tiers *t, uint32_t what, const ru_tier_told *told,
+                                const char *group, ru_err *err)
+{
+    uint8_t bytes[sizeof *told + RU_TIER_NAME_MAX];
+    ru_tier_told r = *told;
+    r.group_bytes = (uint32_t)strlen(group);
+    memcpy(bytes, &r, sizeof r);
+    memcpy(bytes + sizeof r, group, r.group_bytes);
+    return append(t, what, bytes, sizeof r + r.group_bytes, err);
+}
+
+ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_item *i, ru_err *err)
+{
+    rui_item_head r = i->r;
+    r.n_parts = what == RUI_TIER_MADE ? r.n_parts : 0;
+    r.name_bytes = what == RUI_TIER_GONE ? 0 : (uint32_t)strlen(i->name);
+    size_t parts = r.n_parts * sizeof(rui_part), n = sizeof r + parts + r.name_bytes;
+    uint8_t *bytes = malloc(n);
+    if (bytes != NULL) {
+        memcpy(bytes, &r, sizeof r);
+        memcpy(bytes + sizeof r, i->parts, parts);
+        memcpy(bytes + sizeof r + parts, i->name, r.name_bytes);
+    }
+    ru_status st = append(t, what, bytes, n, err);
+    free(bytes);
     return st;
 }
 
@@ -304,10 +380,22 @@ static ru_status put_together(ru_tiers *t, ru_err *err)
         const rui_item *i = &t->items[k];
         if (i->made && !i->gone && dead[i->home - 1] != NULL) {
             st = rui_tiers_append(t, RUI_TIER_MADE, i, err);
+            ru_tier_told told = i->told;
+            told.ops = alone ? told.ops : 0; /* else logs that stay have some of them */
+            st = st == RU_OK && i->group != NULL
+                     ? rui_tiers_append_told(t, RUI_TIER_TOLD, &told, i->group, err)
+                     : st;
             some = true;
         } else if (i->gone && i->home != 0 && !alone) { /* a log that stays may have it */
             st = rui_tiers_append(t, RUI_TIER_GONE, i, err);
         }
+    }
+    for (uint32_t k = t->n_ended > ENDED_MAX ? t->n_ended - ENDED_MAX : 0;
+         st == RU_OK && k < t->n_ended; k++) {
+        const rui_ended *e = &t->ended[k];
+        st = dead[e->home] != NULL
+                 ? rui_tiers_append_told(t, RUI_TIER_ENDED, &e->told, e->group, err)
+                 : st;
     }
     st = st == RU_OK && some ? ru_grow_sync(t->log, err) : st; /* durable files may be among them */
     for (uint32_t k = 0; k < n; k++) {

@@ -112,8 +112,6 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
     return ru_replay_add(r, &part, err);
 }
 
-static const ru_density_prices list_prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6};
-
 enum { GROUPS = 100 };
 
 static ru_density_file *drawn(ru_replay *r, uint32_t n)
@@ -144,9 +142,9 @@ static ru_status timed(ru_replay *r, ru_err *err)
     }
     ru_density_model m;
     ru_density_history h;
-    RU_TRY(ru_density_train(files, FILES, GROUPS, &list_prices, &ru_solver_library, 1, r->arena, &m,
-                            err));
-    RU_TRY(ru_density_history_init(&h, &list_prices, GROUPS, r->arena, err));
+    RU_TRY(ru_density_train(files, FILES, GROUPS, &ru_density_list, &ru_solver_library, 1, r->arena,
+                            &m, err));
+    RU_TRY(ru_density_history_init(&h, &ru_density_list, GROUPS, r->arena, err));
     for (uint32_t i = 0; i < FILES; i++) {
         ru_density_learn(&h, &files[i]);
     }
@@ -174,7 +172,7 @@ static ru_status growth(ru_replay *r, uint32_t n, ru_err *err)
                               .n_groups = GROUPS,
                               .from_s = 10.0 * n,
                               .quota_bytes = 1e12,
-                              .prices = list_prices,
+                              .prices = ru_density_list,
                               .stake = 0.25,
                               .solver = &ru_solver_library,
                               .seed = 1};
