@@ -23,7 +23,9 @@ static const struct {
     {"exec", "base world env trace plan"},
     /* comm also asks cost what recurring transfers take. */
     {"comm", "base world env trace cost"},
-    {"store", "base world env trace"},
+    /* store also asks the policy `storage` where a file of a program begins, one opening at a time:
+     * a program that links the library has no owner above it that could. */
+    {"store", "base world env trace cost plan/disk solve"},
     /* data also reads npy files, whose reader stands in store beside npz, and asks web for files
      * behind addresses. */
     {"data", "base world env trace store web"},

@@ -9,12 +9,13 @@
 #include "env/clock.h"
 #include "env/file/memfile.h"
 #include "env/process/self.h"
+#include "env/thread.h"
 
 enum {
     STEP_BYTES_MAX = 64 << 20,
     STEP_PART = 64,        /* of the quota, claimed at a time */
     PART_BYTES_MIN = 4096, /* less is no part of a larger file */
-    LIMIT = 2,             /* times what was expected, on all tiers but the last */
+    LIMIT = 2, /* times what was expected, on all tiers but the last; trees say it of the first */
 };
 
 struct ru_tier_file {
@@ -22,8 +23,13 @@ struct ru_tier_file {
     rui_item is; /* parts so far; name in the file's own memory */
     char name[RU_TIER_NAME_MAX + 1];
     bool writes, made, durable;
-    uint32_t tier; /* the last part's */
-    ru_grow *grow; /* of it; NULL: none */
+    char group[RU_TIER_NAME_MAX + 1];
+    ru_tier_told told;
+    ru_flag
+        reads[3]; /* jumps, KiB, end of the last one; those at the same moment may count as one */
+    ru_flag *counts; /* of it, also of a file that is const */
+    uint32_t tier;   /* the last part's */
+    ru_grow *grow;   /* of it; NULL: none */
     ru_in_file in[RU_TIERS_MAX];
     char *paths[RU_TIERS_MAX];
 };
@@ -174,10 +180,12 @@ ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err
 void ru_tiers_close(ru_tiers *t)
 {
     if (t != NULL) {
+        rui_tiers_learner_close(t);
         ru_grow_close(t->log, INT64_MAX);
         rui_tiers_forget(t);
         free(t->logs);
         free(t->items);
+        free(t->ended);
         ru_map_fini(&t->by_id);
         ru_map_fini(&t->by_name);
         ru_arena_fini(&t->known);
@@ -188,20 +196,38 @@ void ru_tiers_close(ru_tiers *t)
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-static int64_t used(const rui_tier *d)
+int64_t rui_tiers_used(const rui_tier *d)
 {
     return ru_dir_bytes(d->samples) + ru_dir_bytes(d->files);
 }
 
-/* The first tier where all that is expected fits now; the last one takes whatever comes. */
-static uint32_t first_fit(const ru_tiers *t, int64_t expected_bytes)
+/* The first tier from `k` on where all that is expected fits now; the last one takes whatever
+ * comes. */
+static uint32_t first_fit(const ru_tiers *t, uint32_t k, int64_t expected_bytes)
 {
-    uint32_t k = 0;
     while (k + 1 < t->n_tiers &&
-           (t->tiers[k].off || expected_bytes > t->tiers[k].quota_bytes - used(&t->tiers[k]))) {
+           (t->tiers[k].off ||
+            expected_bytes > t->tiers[k].quota_bytes - rui_tiers_used(&t->tiers[k]))) {
         k++;
     }
     return k;
+}
+
+static void place(ru_tier_file *f, const ru_tier_hint *hint)
+{
+    uint32_t from = 0;
+    if (f->group[0] != '\0') {
+        f->told = (ru_tier_told){.writer = f->is.r.writer,
+                                 .serial = f->is.r.serial,
+                                 .open_s = 1e-9 * (double)f->is.r.made_ns,
+                                 .input_bytes = (double)hint->input_bytes,
+                                 .writers = hint->writers > 0 ? hint->writers : 1,
+                                 .readers = hint->readers,
+                                 .life_s = hint->life_s};
+        rui_tiers_choose(f->t, hint, &f->told);
+        from = f->told.by == RU_TIER_BY_TREES && !(f->told.limit_bytes > 0) ? 1 : 0;
+    }
+    f->tier = first_fit(f->t, from, f->is.r.expected_bytes);
 }
 
 /* With the lock of the space. */
@@ -230,12 +256,22 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
         return RU_FAIL(err, RU_E_ARG, "a file's name has 1 to %d bytes, not %zu", RU_TIER_NAME_MAX,
                        n);
     }
+    const char *group = hint != NULL && hint->group != NULL ? hint->group : "";
+    size_t n_group = strlen(group);
+    if (n_group > RU_TIER_NAME_MAX ||
+        (hint != NULL && (hint->input_bytes < 0 || !(hint->life_s >= 0 && hint->life_s < 4e9)))) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "%s: its group has %zu bytes, its step reads %lld, and it lives for %g s; "
+                       "expected at most %d, and 0 or more",
+                       name, n_group, (long long)hint->input_bytes, hint->life_s, RU_TIER_NAME_MAX);
+    }
     ru_tier_file *f = calloc(1, sizeof *f);
     ru_lock *l = NULL;
     if (f == NULL) {
         return rui_tiers_no_memory(err);
     }
     memcpy(f->name, name, n);
+    memcpy(f->group, group, n_group);
     f->t = t;
     f->writes = true;
     f->durable = hint != NULL && hint->durable;
@@ -252,7 +288,7 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
         free(f);
         return st;
     }
-    f->tier = first_fit(t, f->is.r.expected_bytes);
+    place(f, hint);
     *out = f;
     return RU_OK;
 }
@@ -308,7 +344,10 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
     const rui_tier *d = &f->t->tiers[f->tier];
     bool last = f->tier + 1 == f->t->n_tiers;
     int64_t end = f->is.parts[f->is.r.n_parts - 1].bytes, expected = f->is.r.expected_bytes;
-    if (!last && expected > 0 && expected < INT64_MAX / LIMIT) {
+    if (f->tier == 0 && !last && f->told.by == RU_TIER_BY_TREES) {
+        int64_t left = (int64_t)f->told.limit_bytes - end;
+        want = want < left ? want : left;
+    } else if (!last && expected > 0 && expected < INT64_MAX / LIMIT) {
         int64_t left = LIMIT * expected - end;
         want = want < left ? want : left;
     }
@@ -319,7 +358,7 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
         step = expected > end && step > expected - end ? expected - end : step;
         step = step > want ? step : want;
         RU_TRY(ru_lock_open(d->lock, true, true, &l, err));
-        int64_t room = d->quota_bytes - used(d), more = step < room ? step : room;
+        int64_t room = d->quota_bytes - rui_tiers_used(d), more = step < room ? step : room;
         more = more < want && more < PART_BYTES_MIN ? 0 : more;
         ru_status st = more > 0 ? ru_grow_claim(f->grow, end + more, err) : RU_OK;
         ru_lock_close(l);
@@ -391,6 +430,10 @@ ru_status ru_tier_commit(ru_tier_file *f, ru_err *err)
     }
     RU_TRY(leave(f, err));
     RU_TRY(rui_tiers_append(f->t, RUI_TIER_MADE, &f->is, err));
+    if (f->group[0] != '\0') { /* without it nothing is learned from the file */
+        ru_err none = {0};
+        (void)!rui_tiers_append_told(f->t, RUI_TIER_TOLD, &f->told, f->group, &none);
+    }
     f->made = true;
     if (f->durable) { /* without it closing removes the file */
         ru_status st = ru_grow_sync(f->t->log, err);
@@ -433,8 +476,11 @@ ru_status ru_tier_open(ru_tiers *t, const char *name, ru_tier_file **out, ru_err
     }
     f->t = t;
     f->is = *i;
+    f->counts = f->reads;
     memcpy(f->name, i->name, strlen(i->name));
     f->is.name = f->name;
+    f->told = i->told;
+    memcpy(f->group, i->group != NULL ? i->group : "", i->group != NULL ? i->told.group_bytes : 0);
     for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {
         f->in[k].fd = -1;
     }
@@ -461,6 +507,11 @@ ru_status ru_tier_read(const ru_tier_file *f, int64_t offset, void *into, int64_
                        (long long)f->is.r.bytes, (long long)size_bytes, (long long)offset);
     }
     uint8_t *to = into;
+    ru_flag *c = f->counts;
+    bool goes_on = ru_flag_get(&c[2]) == (uint32_t)offset;
+    ru_flag_set(&c[0], ru_flag_get(&c[0]) + !goes_on);
+    ru_flag_set(&c[1], ru_flag_get(&c[1]) + (uint32_t)(size_bytes >> 10));
+    ru_flag_set(&c[2], (uint32_t)(offset + size_bytes));
     for (uint32_t k = 0; size_bytes > 0; offset -= f->is.parts[k++].bytes) {
         int64_t in = f->is.parts[k].bytes - offset, n = size_bytes < in ? size_bytes : in;
         if (n > 0) {
@@ -502,6 +553,12 @@ void ru_tier_close(ru_tier_file *f)
     ru_err none = {0};
     ru_grow_close(f->grow, f->grow != NULL ? f->is.parts[f->is.r.n_parts - 1].bytes : 0);
     bool drops = f->writes && !f->made;
+    if (!f->writes && f->group[0] != '\0' && f->t->log != NULL) {
+        ru_tier_told read = f->told;
+        read.ops =
+            ru_flag_get(&f->counts[0]) + ru_flag_get(&f->counts[1]) / (RUI_TIER_RUN_BYTES / 1024);
+        (void)!rui_tiers_append_told(f->t, RUI_TIER_READ, &read, "", &none);
+    }
     for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {
         if (drops && k < f->is.r.n_parts) {
             (void)!ru_path_remove(f->paths[k], &none);
@@ -528,6 +585,7 @@ ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
         return RU_FAIL(err, RU_E_MISSING, "there is no file %s", name);
     }
     RU_TRY(rui_tiers_append(t, RUI_TIER_GONE, i, err));
+    rui_tiers_learn(t, i);
     ru_arena_init(&scratch, 0);
     for (uint32_t k = 0; k < i->r.n_parts; k++) { /* what stays is of no file: it goes at an open */
         const char *path;
@@ -553,7 +611,9 @@ bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
                                    .bytes = i->r.bytes,
                                    .expected_bytes = i->r.expected_bytes,
                                    .made_ns = i->r.made_ns,
-                                   .writer = i->r.writer};
+                                   .writer = i->r.writer,
+                                   .group = i->group != NULL ? i->group : "",
+                                   .told = i->told};
             ru_arena scratch;
             ru_arena_init(&scratch, 0);
             for (uint32_t k = 0; k < i->r.n_parts; k++) {
@@ -566,6 +626,16 @@ bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
         }
     }
     return false;
+}
+
+bool ru_tiers_ended(ru_tiers *t, uint32_t *at, const char **group, ru_tier_told *out)
+{
+    if (*at >= t->n_ended) {
+        return false;
+    }
+    *group = t->ended[*at].group;
+    *out = t->ended[(*at)++].told;
+    return true;
 }
 
 ru_status ru_tiers_lives(ru_tiers *t, uint64_t writer, bool *lives, ru_err *err)
