@@ -29,16 +29,57 @@ typedef struct program_file {
 
 RU_VEC(program_files, program_file)
 
+/* Files of a group that ended, or stand there now. */
+typedef struct program_group {
+    const char *space, *name;
+    uint32_t now, ended, by[RU_TIER_BYS]; /* of both */
+    ru_tier_told sum;                     /* of those that ended */
+    uint64_t plan;                        /* the last one */
+} program_group;
+
+RU_VEC(program_groups, program_group)
+
 typedef struct store {
     const ru_disk_tier *tiers; /* [n_tiers] */
     uint32_t n_tiers;
     const char *copy_to; /* "": nowhere */
     ru_kept_set *sets;   /* [n] */
     uint32_t n;
-    program_files files;   /* store/tiers/tiers.h */
+    program_files files; /* store/tiers/tiers.h */
+    program_groups groups;
     ru_ckpt_stored *ckpts; /* [n_ckpts] run/ckpt_store.h */
     uint32_t n_ckpts;
 } store;
+
+static ru_status add_told(store *s, const char *space, const char *name, const ru_tier_told *told,
+                          bool ended, ru_arena *arena, ru_err *err)
+{
+    program_group *g = NULL;
+    for (uint32_t k = 0; k < s->groups.n && g == NULL; k++) {
+        program_group *at = &s->groups.at[k];
+        g = strcmp(at->space, space) == 0 && strcmp(at->name, name) == 0 ? at : NULL;
+    }
+    if (g == NULL) {
+        g = program_groups_push(&s->groups, arena);
+        const char *own = ru_arena_str(arena, name);
+        if (g == NULL || own == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for the names of groups");
+        }
+        *g = (program_group){.space = space, .name = own};
+    }
+    g->now += !ended;
+    g->by[told->by]++;
+    g->plan = told->plan != 0 ? told->plan : g->plan;
+    if (ended) {
+        g->ended++;
+        g->sum.size_bytes += told->size_bytes;
+        g->sum.fast_bytes += told->fast_bytes;
+        g->sum.expected_usd += told->expected_usd;
+        g->sum.measured_usd += told->measured_usd;
+        g->sum.decide_s += told->decide_s;
+    }
+    return RU_OK;
+}
 
 /* The space is opened: what killed programs left there goes. */
 static ru_status add_space(store *s, const char *space, ru_arena *arena, ru_err *err)
@@ -55,7 +96,13 @@ static ru_status add_space(store *s, const char *space, ru_arena *arena, ru_err 
             st = RU_FAIL(err, RU_E_MEM, "no memory for the names of files");
         } else {
             *f = (program_file){space, e};
+            st = e.group[0] != '\0' ? add_told(s, space, e.group, &e.told, false, arena, err) : st;
         }
+    }
+    ru_tier_told told;
+    const char *group;
+    for (uint32_t at = 0; st == RU_OK && ru_tiers_ended(t, &at, &group, &told);) {
+        st = add_told(s, space, group, &told, true, arena, err);
     }
     ru_tiers_close(t);
     return st;
@@ -216,12 +263,20 @@ static void put_tier(ru_table *t, const store *s, uint32_t k, ru_arena *arena)
         ru_table_none(t);
         ru_table_none(t);
     }
+    double ended = 0, usd = 0;
+    for (uint32_t i = 0; i < s->groups.n; i++) {
+        const ru_tier_told *x = &s->groups.at[i].sum;
+        ended += k == 0 ? x->fast_bytes : k == 1 ? x->size_bytes - x->fast_bytes : 0;
+        usd += k == 0 ? x->measured_usd : 0;
+    }
+    ru_table_bytes(t, (int64_t)ended);
+    ru_table_textf(t, "%.3g", usd);
 }
 
 static ru_status run_top(ru_cmd_in *in, ru_err *err)
 {
-    static const char *const columns[] = {"quota",   "used",  "share", "files", "datasets",
-                                          "records", "reads", "hits",  "saved"};
+    static const char *const columns[] = {"quota", "used", "share", "files", "datasets", "records",
+                                          "reads", "hits", "saved", "ended", "usd"};
     store s;
     RU_TRY(open_store(in, &s, err));
     RU_TRY(add_files(&s, in->arena, err));
@@ -428,6 +483,57 @@ static void explain_ckpt(const store *s, const ru_ckpt_stored *c, ru_text *t)
                    "folder where all of it fitted (first fit), and goes on in the next one\n");
 }
 
+/* What decided where files of groups begin, and what that saved. */
+static ru_status explain_groups(const ru_cmd_in *in, const store *s, ru_text *t, ru_err *err)
+{
+    static const char *const why[RU_TIER_BYS] = {
+        "there was one folder, or the first one failed",
+        "",
+        "fewer than 50 files had ended",
+        "the library XGBoost is missing",
+        "the first trees were being trained",
+        "training took too long",
+        "training failed",
+    };
+    static const char *const columns[] = {"space",    "now",          "ended",
+                                          "on_first", "expected_usd", "saved_usd",
+                                          "by_trees", "decision",     "plan"};
+    uint32_t by[RU_TIER_BYS] = {0};
+    ru_table groups = ru_table_in(in->arena);
+    ru_table_col(&groups, "group", RU_TABLE_LEFT);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(columns); k++) {
+        ru_table_col(&groups, columns[k], k == 0 ? RU_TABLE_LEFT : RU_TABLE_RIGHT);
+    }
+    for (uint32_t k = 0; k < s->groups.n; k++) {
+        const program_group *g = &s->groups.at[k];
+        for (uint32_t i = 0; i < RU_TIER_BYS; i++) {
+            by[i] += g->by[i];
+        }
+        ru_table_str(&groups, g->name);
+        ru_table_str(&groups, g->space);
+        ru_table_i64(&groups, g->now);
+        ru_table_i64(&groups, g->ended);
+        ru_table_percent(&groups, g->ended > 0 ? g->sum.fast_bytes / g->sum.size_bytes : 0, 0);
+        ru_table_textf(&groups, "%.3g", g->sum.expected_usd);
+        ru_table_textf(&groups, "%.3g", g->sum.measured_usd);
+        ru_table_i64(&groups, g->by[RU_TIER_BY_TREES]);
+        ru_table_ns(&groups, g->ended > 0 ? (int64_t)(1e9 * g->sum.decide_s / g->ended) : 0);
+        ru_table_textf(&groups, "%016llx", (unsigned long long)g->plan);
+    }
+    if (s->groups.n == 0) {
+        return RU_OK;
+    }
+    ru_text_putf(t, "files of groups: %u begin where the policy storage says (trees)\n",
+                 by[RU_TIER_BY_TREES]);
+    for (uint32_t k = 0; k < RU_TIER_BYS; k++) {
+        if (k != RU_TIER_BY_TREES && by[k] > 0) {
+            ru_text_putf(t, "  %u in the first folder where they fit (first fit), because %s\n",
+                         by[k], why[k]);
+        }
+    }
+    return ru_table_print(&groups, 2, t, err);
+}
+
 static const ru_opt job_opts[] = {JOB_OPT};
 
 static ru_status run_explain(ru_cmd_in *in, ru_err *err)
@@ -454,14 +560,17 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
     }
     uint32_t others = 0;
     for (uint32_t i = 0; i < s.files.n; i++) {
-        others += strcmp(s.files.at[i].space, RU_CKPT_SPACE) != 0;
+        others +=
+            strcmp(s.files.at[i].space, RU_CKPT_SPACE) != 0 && s.files.at[i].is.group[0] == '\0';
     }
     if (others > 0 && in->n_args == 0) {
         ru_text_putf(&t,
-                     "%u files of programs: each begins in the first folder where all that was "
+                     "%u files of programs without a group: each begins in the first folder where "
+                     "all that was "
                      "expected of it fitted (first fit), and goes on in the next one\n",
                      others);
     }
+    RU_TRY(in->n_args == 0 ? explain_groups(in, &s, &t, err) : RU_OK);
     fputs(t.p, stdout);
     return RU_OK;
 }

@@ -1,0 +1,174 @@
+/* Files of groups are placed by what came of earlier ones, in this process and in later ones. */
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "solve/solver.h"
+#include "store/tiers/tiers.h"
+#include "test/scratch.h"
+#include "test/test.h"
+
+enum { BUSY = 40000, QUIET = 90000, FAST = 1 << 20, SLOW = 1 << 30, TRIES = 20000 };
+
+static ru_tiers *open_space(ru_scratch *f, const char *fast, bool reads)
+{
+    ru_tiers *t;
+    const ru_disk_tier tiers[2] = {{ru_path_join(&f->arena, f->root, fast), FAST},
+                                   {ru_path_join(&f->arena, f->root, "slow"), SLOW}};
+    const ru_tiers_options o = {.tiers = tiers, .n_tiers = 2, .space = "test", .reads = reads};
+    assert_ok(ru_tiers_open(&o, &t, &f->err), f->err);
+    return t;
+}
+
+/* A file is written and stands there. Those of the group `busy` are read at random places, those of
+ * `quiet` from the beginning to the end. */
+static ru_tier_entry make(ru_scratch *f, ru_tiers *t, bool busy, bool told)
+{
+    static uint8_t data[QUIET];
+    ru_tier_file *file;
+    ru_tier_entry e = {0};
+    int64_t n = busy ? BUSY : QUIET;
+    const ru_tier_hint hint = {.group = busy ? "busy" : "quiet",
+                               .expected_bytes = told ? n : 0,
+                               .input_bytes = 100000,
+                               .writers = 4};
+    assert_ok(ru_tier_create(t, "a", &hint, &file, &f->err), f->err);
+    assert_ok(ru_tier_write(file, data, n, &f->err), f->err);
+    assert_ok(ru_tier_commit(file, &f->err), f->err);
+    ru_tier_close(file);
+    assert_ok(ru_tier_open(t, "a", &file, &f->err), f->err);
+    for (int64_t k = 0; busy && k < 50; k++) {
+        assert_ok(ru_tier_read(file, k * 7919 % (n - 100), data, 100, &f->err), f->err);
+    }
+    assert_ok(busy ? RU_OK : ru_tier_read(file, 0, data, n, &f->err), f->err);
+    ru_tier_close(file);
+    uint32_t at = 0;
+    assert_ok(ru_tiers_look(t, &f->err), f->err);
+    assert_true(ru_tiers_next(t, &at, &e));
+    assert_string_equal(e.group, hint.group);
+    return e;
+}
+
+static ru_tier_entry make_and_remove(ru_scratch *f, ru_tiers *t, bool busy, bool told)
+{
+    ru_tier_entry e = make(f, t, busy, told);
+    assert_ok(ru_tier_remove(t, "a", &f->err), f->err);
+    return e;
+}
+
+/* Until trees decide. The order is drawn: nothing else than the group tells files apart. */
+static void wait_for_trees(ru_scratch *f, ru_tiers *t, ru_rng *r)
+{
+    uint32_t k = 0;
+    while (make_and_remove(f, t, ru_rng_below(r, 2) == 0, ru_rng_below(r, 2) == 0).told.by !=
+           RU_TIER_BY_TREES) {
+        assert_true(k++ < TRIES);
+    }
+}
+
+static void count(ru_tiers *t, uint32_t *n, double *usd)
+{
+    const char *group;
+    ru_tier_told told;
+    *n = 0;
+    *usd = 0;
+    assert_int_equal(ru_tiers_look(t, NULL), RU_OK);
+    for (uint32_t at = 0; ru_tiers_ended(t, &at, &group, &told); ++*n) {
+        bool busy = strcmp(group, "busy") == 0;
+        assert_true(told.size_bytes == (busy ? BUSY : QUIET));
+        assert_true(busy ? told.ops > 49 && told.ops < 51 : told.ops < 1);
+        assert_true(told.fast_bytes == 0 || (told.measured_usd > 0) == busy);
+        *usd += told.measured_usd;
+    }
+}
+
+static void test_learns(void **state)
+{
+    ru_scratch *f = *state;
+    ru_tiers *t = open_space(f, "fast", false);
+    ru_rng r = ru_rng_from(7, 1);
+    uint32_t n, later;
+    double usd, then;
+    for (uint32_t k = 0; k < 48; k++) {
+        ru_tier_told told = make_and_remove(f, t, ru_rng_below(&r, 2) == 0, false).told;
+        assert_int_equal(told.by, ru_solver_has_trees() ? RU_TIER_BY_YOUNG : RU_TIER_BY_MISSING);
+        assert_true(told.plan == 0);
+    }
+    count(t, &n, &usd);
+    assert_int_equal(n, 48);
+    assert_true(usd > 0);
+    for (uint32_t again = 0; again < 2 && ru_solver_has_trees(); again++) {
+        wait_for_trees(f, t, &r);
+        for (uint32_t k = 0; k < 8; k++) {
+            bool busy = k % 2 == 0, told = k % 4 < 2;
+            ru_tier_entry e = make_and_remove(f, t, busy, told);
+            assert_int_equal(e.told.by, RU_TIER_BY_TREES);
+            assert_true(e.told.plan != 0);
+            if (told || !busy) { /* files below 1 MiB are alike unless their size is told */
+                assert_true((e.told.expected_usd > 0) == busy);
+                assert_int_equal(e.in_bytes[0], busy ? BUSY : 0);
+            }
+        }
+        count(t, &n, &usd);
+        ru_tiers_close(t); /* the next process knows them */
+        t = open_space(f, "fast", false);
+        count(t, &later, &then);
+        assert_true(later == n && then == usd);
+    }
+    ru_tiers_close(t);
+}
+
+/* Readers of a file that another process removes; what stands there; a first tier that is lost. */
+static void test_together(void **state)
+{
+    ru_scratch *f = *state;
+    ru_tiers *a = open_space(f, "fast", false), *b = open_space(f, "fast", false);
+    uint32_t n;
+    double usd;
+    (void)make(f, a, true, true);
+    assert_ok(ru_tier_remove(b, "a", &f->err), f->err);
+    count(b, &n, &usd);
+    assert_int_equal(n, 1);
+    ru_tiers_close(a);
+    (void)make(f, b, true, true);
+    ru_tiers_close(b);
+    b = open_space(f, "fast", false);
+    uint32_t at = 0;
+    ru_tier_entry e;
+    assert_true(ru_tiers_next(b, &at, &e));
+    assert_string_equal(e.group, "busy");
+    assert_true(e.told.ops > 45 && e.told.input_bytes > 0 && e.told.open_s > 1e9);
+    assert_ok(ru_tier_remove(b, "a", &f->err), f->err);
+    count(b, &n, &usd);
+    assert_int_equal(n, 2);
+    ru_tiers_close(b);
+    assert_ok(ru_file_own(ru_path_join(&f->arena, f->root, "file"), "x", 1, &f->err), f->err);
+    a = open_space(f, "file", false);
+    e = make_and_remove(f, a, true, true);
+    assert_true(e.told.by == RU_TIER_BY_ROOM && e.in_bytes[1] == BUSY);
+    ru_tiers_close(a);
+}
+
+static void test_mistakes(void **state)
+{
+    ru_scratch *f = *state;
+    ru_tiers *t = open_space(f, "fast", false);
+    static const ru_tier_hint bad[] = {{.input_bytes = -1}, {.life_s = -1}, {.life_s = RU_NAN}};
+    ru_tier_file *file;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        assert_int_equal(ru_tier_create(t, "a", &bad[k], &file, &f->err), RU_E_ARG);
+    }
+    char group[300];
+    memset(group, 'a', sizeof group);
+    group[sizeof group - 1] = '\0';
+    assert_int_equal(ru_tier_create(t, "a", &(ru_tier_hint){.group = group}, &file, &f->err),
+                     RU_E_ARG);
+    group[RU_TIER_NAME_MAX] = '\0';
+    assert_ok(ru_tier_create(t, "a", &(ru_tier_hint){.group = group}, &file, &f->err), f->err);
+    ru_tier_close(file);
+    ru_tiers_close(t);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, ru_scratch_open, ru_scratch_close)
+
+RU_TESTS(store_tiers_learn, T(test_learns), T(test_together), T(test_mistakes))
