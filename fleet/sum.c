@@ -95,6 +95,16 @@ ru_status ru_fed_sum_add(ru_fed_sum *s, const float *values, double weight, ru_e
     return RU_OK;
 }
 
+void ru_fed_sum_masked(ru_fed_sum *s, const uint32_t *moves, double unit, double weight, uint32_t n)
+{
+    for (int64_t i = 0; i < s->opt.count; i++) {
+        double from = s->opt.clip > 0 ? 0 : weight * (double)s->from[i];
+        s->at[i] = from + unit * (double)(int32_t)moves[i];
+    }
+    s->weight = weight;
+    s->n = n;
+}
+
 /* Normal noise for one value. */
 static double noise(ru_fed_sum *s)
 {

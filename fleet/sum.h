@@ -43,7 +43,7 @@ typedef struct ru_fed_sum_options {
 
 typedef struct ru_fed_sum {
     ru_fed_sum_options opt;
-    const float *from; /* [count] values of the round, with clip */
+    const float *from; /* [count] values of the round */
     double *at;        /* [count] MEAN */
     float *kept;       /* [most][count] TRIMMED, MEDIAN */
     float *slots;      /* [n_slots] of the optimizer, zero at first: part of a snapshot */
@@ -66,6 +66,10 @@ void ru_fed_sum_begin(ru_fed_sum *s, const float *from);
  * not; RU_E_LIMIT for more than `most`. */
 RU_MUST_USE ru_status ru_fed_sum_add(ru_fed_sum *s, const float *values, double weight,
                                      ru_err *err);
+/* Instead of adds: the sum of the moves of n updates whose weights sum up to `weight`, with clip of
+ * moves that were scaled down, as fixed point whose 1 is worth `unit` (fleet/secure/mask.h). */
+void ru_fed_sum_masked(ru_fed_sum *s, const uint32_t *moves, double unit, double weight,
+                       uint32_t n);
 /* The values of the next round from those of this one and at least one update; may be the same. */
 void ru_fed_sum_end(ru_fed_sum *s, float *into);
 

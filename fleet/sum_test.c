@@ -44,6 +44,29 @@ static void test_mean_by_samples(void **state)
     ru_arena_fini(&arena);
 }
 
+/* Of masked updates the sum of their moves is there alone. */
+static void test_masked(void **state)
+{
+    (void)state;
+    static const float from[N] = {1, 2, 3};
+    const uint32_t moves[N] = {8, (uint32_t)-4, 0};
+    float got[N];
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_fed_sum s = open_sum(&arena, (ru_fed_sum_options){0});
+    ru_fed_sum_begin(&s, from);
+    ru_fed_sum_masked(&s, moves, 0.5, 4, 2); /* moves of 4 and -2, over a weight of 4 */
+    ru_fed_sum_end(&s, got);
+    assert_true(got[0] == 2 && got[1] == 1.5f && got[2] == 3);
+    s.opt.clip = 1; /* by `most`, 5, whoever answered */
+    ru_fed_sum_begin(&s, from);
+    ru_fed_sum_masked(&s, moves, 0.5, 4, 2);
+    ru_fed_sum_end(&s, got);
+    assert_near((double)got[0], 1.8, 1e-6);
+    assert_near((double)got[1], 1.6, 1e-6);
+    ru_arena_fini(&arena);
+}
+
 /* Five updates, two of them far off. */
 static void test_sums_that_withstand(void **state)
 {
@@ -223,6 +246,6 @@ static void test_messages(void **state)
     assert_false(rui_fed_name_ok("a-name-of-32-bytes-that-is-too-l"));
 }
 
-RU_TESTS(fleet_sum, cmocka_unit_test(test_mean_by_samples),
+RU_TESTS(fleet_sum, cmocka_unit_test(test_mean_by_samples), cmocka_unit_test(test_masked),
          cmocka_unit_test(test_sums_that_withstand), cmocka_unit_test(test_server_optimizers),
          cmocka_unit_test(test_clip), cmocka_unit_test(test_noise), cmocka_unit_test(test_messages))
