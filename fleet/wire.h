@@ -8,7 +8,19 @@
  *           SCORE(task, hits, rows, loss) ---------->  HEARD      of a task that evaluates
  *           FAILED(task, sentence) ----------------->  HEARD      then it ends
  *           STILL ---------------------------------->  HEARD
- *           <-------- STOP(task)    nobody waits for it any more
+ *           <-------- STOP(task)    nobody waits for it any more; STILL answers it
+ *
+ * With masked updates (fleet/secure/mask.h) a task to train has more:
+ *
+ *           <-------- ASK(task)     before it, as it may take long to arrive
+ *           KEYS(task, publics) -------------------->  HEARD
+ *           <-------- parcel ROSTER(task, n, number, samples of all; publics of all)
+ *           parcel BOXES(task; boxes) -------------->  HEARD
+ *           <-------- parcel ROW(task; who is in, boxes for it)
+ *           parcel UPDATE(task, loss; masked moves) ->  HEARD
+ *           <-------- SURVIVED(task, whose updates came)
+ *           parcel PARTS(task; parts) -------------->  HEARD
+ *
  *           <-------- NO(sentence)  it may not take part
  *           <-------- BYE           the job is over
  *
@@ -18,7 +30,7 @@
 
 #include "base/wire.h"
 
-enum { RUI_FED_VERSION = 1, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
+enum { RUI_FED_VERSION = 2, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
 #define RUI_FED_SERVICE UINT64_C(0x7275626174666564)
 
 /* Messages; RUI_FED_PARCELS and the next RU_PULL_MESSAGES are those of parcels. */
@@ -32,12 +44,23 @@ enum {
     RUI_FED_STOP,
     RUI_FED_NO,
     RUI_FED_BYE,
+    RUI_FED_ASK,
+    RUI_FED_KEYS,
+    RUI_FED_SURVIVED,
     RUI_FED_PARCELS,
     RUI_FED_END = RUI_FED_PARCELS + 3,
     RUI_FED_LOCAL = 0x7ef0, /* of parcels */
 };
 /* Kinds of parcels. */
-enum { RUI_FED_START = 1, RUI_FED_TASK, RUI_FED_UPDATE };
+enum {
+    RUI_FED_START = 1,
+    RUI_FED_TASK,
+    RUI_FED_UPDATE,
+    RUI_FED_ROSTER,
+    RUI_FED_BOXES,
+    RUI_FED_ROW,
+    RUI_FED_PARTS
+};
 
 typedef enum rui_fed_kind { RUI_FED_TRAIN, RUI_FED_PROFILE, RUI_FED_EVALUATE } rui_fed_kind;
 

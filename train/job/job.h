@@ -153,6 +153,12 @@ typedef struct ru_job_privacy {
     double clip, noise, delta, epsilon; /* 0: none */
 } ru_job_privacy;
 
+/* The server sees the sum of a round's updates alone (fleet/secure/mask.h). */
+typedef struct ru_job_secure {
+    uint32_t threshold; /* 0: it sees each */
+    double range;
+} ru_job_secure;
+
 typedef struct ru_job_federated {
     int64_t rounds, epochs, eval_every, deadline_ns, profile_wait_ns;
     uint32_t per_round, clients_min, clients_max, answers_min;
@@ -161,6 +167,7 @@ typedef struct ru_job_federated {
     uint32_t sum, optimizer; /* ru_fed_sum_kind, ru_fed_optimizer (fleet/sum.h) */
     double trim, lr, beta1, beta2, epsilon, prox;
     ru_job_privacy privacy;
+    ru_job_secure secure;
 } ru_job_federated;
 
 typedef struct ru_job_checkpoint {

@@ -23,6 +23,20 @@ static const ru_conf_field privacy_fields[] = {
 static const ru_conf_table privacy_table =
     RU_TABLE("privacy", ru_job_privacy, privacy_fields, "differential privacy of clients");
 
+static const ru_conf_field secure_fields[] = {
+    RU_ROW(U32, ru_job_secure, threshold, "0",
+           "clients of a round that are needed to open the sum of its updates, more than half of "
+           "per_round; 0: the server sees each update",
+           RU_IN(0, RU_PICK_ROUND_MAX)),
+    RU_ROW(F64, ru_job_secure, range, "16",
+           "largest move of one value in a round, without privacy.clip; values are kept to one "
+           "part in 2^31 of it",
+           RU_OVER(0, 1e12)),
+};
+
+static const ru_conf_table secure_table =
+    RU_TABLE("secure", ru_job_secure, secure_fields, "secure aggregation");
+
 static const ru_conf_field fields[] = {
     RU_ROW(I64, ru_job_federated, rounds, "0",
            "`rubato fed`: number of rounds; a round is one step of the run", RU_IN(0, 1e9)),
@@ -80,13 +94,38 @@ static const ru_conf_field fields[] = {
     RU_ROW(SECTION, ru_job_federated, privacy, "{}",
            "the model does not depend much on any one client (docs/fleet.md)",
            .table = &privacy_table),
+    RU_ROW(SECTION, ru_job_federated, secure, "{}",
+           "updates are masked: the server learns their sum alone (docs/fleet.md)",
+           .table = &secure_table),
 };
+
+static ru_status check_secure(const ru_job_federated *f, ru_err *err)
+{
+    uint32_t n = f->secure.threshold;
+    if (n > 0 && (n < 2 || n > f->per_round || 2 * n <= f->per_round)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'secure' has a threshold of %u; a round of %u clients needs more than half "
+                       "of them and at least 2",
+                       n, f->per_round);
+    }
+    if (n > 0 && f->sum != 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'secure' shows the server the sum of updates, of which 'sum' has no median "
+                       "and no trimmed mean; leave out one of them");
+    }
+    return n == 0 || (f->method != RU_PICK_OVER && f->method != RU_PICK_FEDCS)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "'secure' needs a 'method' whose rounds have per_round clients; over and "
+                         "fedcs have more or fewer");
+}
 
 /* Settings that do not go together. */
 static ru_status check(const void *section, ru_err *err)
 {
     const ru_job_federated *f = section;
     const ru_job_privacy *p = &f->privacy;
+    RU_TRY(check_secure(f, err));
     if ((p->noise > 0 && !(p->clip > 0)) || (p->epsilon > 0 && !(p->noise > 0))) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "'privacy' has %s, but no %s, without which nothing is promised",
