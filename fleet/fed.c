@@ -18,24 +18,25 @@ static uint32_t at_once_of(const ru_fed_options *opt)
 ru_fed_options ru_fed_options_of(const ru_job *job, uint32_t n)
 {
     const ru_job_federated *j = &job->federated;
-    return (ru_fed_options){.n = n,
-                            .rounds = (uint32_t)j->rounds,
-                            .per_round = j->per_round,
-                            .n_tiers = j->tiers,
-                            .interval = j->interval,
-                            .profile_rounds = j->profiles,
-                            .profile_wait_ns = j->profile_wait_ns,
-                            .answers_min = j->answers_min,
-                            .method = (ru_pick_method)j->method,
-                            .seed = (uint64_t)job->train.seed,
-                            .absent = true,
-                            .at_once = j->at_once,
-                            .clients_min = j->clients_min,
-                            .deadline_s = (double)j->deadline_ns * 1e-9,
-                            .keeps = true,
-                            .noise = j->privacy.noise / 2, /* a move of length clip for another */
-                            .delta = j->privacy.delta,
-                            .epsilon_most = j->privacy.epsilon};
+    return (ru_fed_options){
+        .n = n,
+        .rounds = (uint32_t)j->rounds,
+        .per_round = j->per_round,
+        .n_tiers = j->tiers,
+        .interval = j->interval,
+        .profile_rounds = j->profiles,
+        .profile_wait_ns = j->profile_wait_ns,
+        .answers_min = j->answers_min > j->secure.threshold ? j->answers_min : j->secure.threshold,
+        .method = (ru_pick_method)j->method,
+        .seed = (uint64_t)job->train.seed,
+        .absent = true,
+        .at_once = j->at_once,
+        .clients_min = j->clients_min,
+        .deadline_s = (double)j->deadline_ns * 1e-9,
+        .keeps = true,
+        .noise = j->privacy.noise / 2, /* a move of length clip for another */
+        .delta = j->privacy.delta,
+        .epsilon_most = j->privacy.epsilon};
 }
 
 ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, ru_fed **out,
@@ -586,7 +587,7 @@ static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effec
     c->loss = a->loss >= 0 ? a->loss : c->loss;
     f->utility += fmax(a->loss, 0) * c->samples;
     f->merge[f->n_merge++] = a->client;
-    return f->n_merge == f->wait ? end_round(f, now, fx, err) : RU_OK;
+    return f->n_merge == f->wait || f->n_merge >= f->sent_n ? end_round(f, now, fx, err) : RU_OK;
 }
 
 static void evaluated(ru_fed *f, const double *accuracy)
@@ -650,6 +651,28 @@ static ru_status away(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, ru_err
     return owes && f->n_merge >= f->sent_n ? end_round(f, now, fx, err) : RU_OK;
 }
 
+/* It is not waited for; what it says later shows how long it takes. */
+static ru_status excused(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, ru_err *err)
+{
+    client *c = &f->clients[i];
+    if (f->stage != ROUND || c->state != BUSY || c->probing) {
+        return RU_OK;
+    }
+    c->state = LATE;
+    recount(f, c);
+    f->sent_n--;
+    return f->n_merge >= f->sent_n ? end_round(f, now, fx, err) : RU_OK;
+}
+
+static ru_status again(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
+{
+    if (f->stage != KEEP) {
+        return RU_OK;
+    }
+    f->round--;
+    return begin_round(f, now, fx, err);
+}
+
 static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err)
 {
     switch (ru_word(ev->what, f->opt.what_first, RU_FED_WORDS)) {
@@ -675,6 +698,10 @@ static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err
         return away(f, client_of(f, ev->value), ev->now, fx, err);
     case RU_FED_KEPT:
         return f->stage == KEEP ? after_kept(f, ev->now, fx, err) : RU_OK;
+    case RU_FED_AGAIN:
+        return again(f, ev->now, fx, err);
+    case RU_FED_EXCUSED:
+        return excused(f, client_of(f, ev->value), ev->now, fx, err);
     default:
         return RU_OK;
     }

@@ -66,6 +66,8 @@ typedef enum ru_fed_word {
     RU_FED_JOIN,      /* in, value: client; data: double, its samples, if they are new */
     RU_FED_LEAVE,     /* in, value: client */
     RU_FED_KEPT,      /* in: what was merged is safe */
+    RU_FED_AGAIN,     /* in, instead of KEPT: it could not be merged, the round begins again */
+    RU_FED_EXCUSED,   /* in, value: client whose answer does not count any more in this round */
     RU_FED_TIMER,
     RU_FED_STOP,     /* out: ru_fed_list, whose task is over: enough others answered */
     RU_FED_MERGE,    /* out: ru_fed_list: average their answers by samples, now */

@@ -158,6 +158,37 @@ static void test_clients_come_and_go(void **state)
     ru_arena_fini(&a);
 }
 
+/* A client that is lost or excused while others train is not waited for; one that is excused is
+ * taken again when it says a word. What could not be merged begins again. */
+static void test_nobody_waits(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box b = open_box(&a, 3);
+    begin(&b);
+    uint32_t one = b.send[0], two = b.send[1], task = b.task;
+    about(&b, 7, RU_FED_EXCUSED, one);
+    assert_false(ru_fed_counts(b.f, one, task));
+    about(&b, 7, RU_FED_EXCUSED, one); /* it is already */
+    answer(&b, 8, two, task);
+    assert_true(b.n_merge == 1 && b.merge[0] == two);
+    about(&b, 9, RU_FED_AGAIN, 0);
+    assert_true(b.n_send == 2 && ru_fed_round(b.f) == 1 && b.send[0] != one && b.send[1] != one);
+    uint32_t again = b.task, other = b.send[0] == two ? b.send[1] : b.send[0];
+    answer(&b, 10, one, task); /* it is free again, and no more than that */
+    assert_int_equal(b.n_merge, 0);
+    about(&b, 11, RU_FED_LEAVE, other);
+    assert_int_equal(b.n_merge, 0);
+    answer(&b, 12, two, again); /* the only one that is left */
+    assert_true(b.n_merge == 1 && b.merge[0] == two);
+    at(&b, 13, (ru_event){.kind = RU_EV_LOCAL, .what = RU_FED_KEPT});
+    assert_true(b.n_send == 2 && ru_fed_round(b.f) == 2);
+    about(&b, 14, RU_FED_AGAIN, 0); /* it is under way */
+    assert_true(b.n_send == 0 && ru_fed_round(b.f) == 2);
+    ru_arena_fini(&a);
+}
+
 static void test_a_snapshot_goes_on(void **state)
 {
     (void)state;
@@ -256,4 +287,5 @@ static void test_rounds_end_with_privacy(void **state)
 }
 
 RU_TESTS(fleet_fed_late, cmocka_unit_test(test_rounds_end_with_privacy),
-         cmocka_unit_test(test_clients_come_and_go), cmocka_unit_test(test_a_snapshot_goes_on))
+         cmocka_unit_test(test_clients_come_and_go), cmocka_unit_test(test_nobody_waits),
+         cmocka_unit_test(test_a_snapshot_goes_on))

@@ -8,6 +8,7 @@
 #include "env/file/file.h"
 #include "env/file/secret.h"
 #include "env/process/self.h"
+#include "fleet/secure/serve.h"
 #include "fleet/server_impl.h"
 
 enum { GUESTS_MAX = 4096, STREAMS = 256, SNAPSHOTS = 3, MESSAGE_BYTES = 32 << 10 };
@@ -82,14 +83,16 @@ static ru_status open_guests(rui_fed_server *s, ru_err *err)
         .ops = &rui_fed_part, .self = s, .guest_first = RUI_FED_HELLO, .guest_end = RUI_FED_END};
     RU_TRY(ru_node_loop_alone(&s->bridge, &part, &go, s->arena, err));
     ru_bufs_init(&s->bufs, (RU_FED_BODIES + 2) * (model_bytes + model_bytes / 4) + (16 << 20));
+    int64_t body_max = rui_secure_body_max(s->job);
+    body_max = body_max > model_bytes ? body_max : model_bytes;
     const ru_pull_options po = {.chan = ru_node_guests_chan(s->bridge.node),
                                 .bufs = &s->bufs,
                                 .user = {s, rui_fed_got, rui_fed_sent},
                                 .peers_max = n + 16,
                                 .what_first = RUI_FED_PARCELS,
                                 .local = RUI_FED_LOCAL,
-                                .body_max = model_bytes,
-                                .granted_bytes = RU_FED_BODIES * model_bytes};
+                                .body_max = body_max,
+                                .granted_bytes = RU_FED_BODIES * body_max};
     RU_TRY(ru_pull_open(&po, s->arena, &s->pull, err));
     ru_link_tcp_user(s->link, ru_node_guests_link_user(s->bridge.node));
     return RU_OK;
@@ -126,6 +129,7 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
     ru_map_init(&s->by_node, s->arena, j->clients_max);
     const ru_fed_sum_options sum = ru_fed_sum_of(j, &s->flat);
     RU_TRY(ru_fed_sum_open(&sum, s->arena, &s->sum, err));
+    RU_TRY(j->secure.threshold > 0 ? rui_secure_open(s, err) : RU_OK);
     return ru_fed_init(&fo, ru_clock_now(), s->arena, &s->fed, err);
 }
 
@@ -314,6 +318,16 @@ static ru_status next(void *self, ru_round *out, ru_err *err)
     rui_fed_slot *slot = &s->slot;
     ru_mutex_lock(&s->lock);
     while (!slot->ready && slot->ended == NULL && slot->why.status == RU_OK) {
+        if (slot->masked == RUI_MASKED) { /* the loop thread leaves it alone meanwhile */
+            ru_err why = {0};
+            ru_mutex_unlock(&s->lock);
+            (void)!rui_secure_unmask(s, &why);
+            ru_mutex_lock(&s->lock);
+            slot->unmask = why;
+            slot->masked = RUI_UNMASKED;
+            ru_loop_wake(s->loop, s->waker);
+            continue;
+        }
         ru_cond_wait(&s->changed, &s->lock);
     }
     *out = (ru_round){.ended = slot->ended,

@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "fleet/secure/serve.h"
 #include "fleet/server_impl.h"
 
 static const int64_t second_ns = 1000000000, body_wait_ns = 60000000000, end_wait_ns = 3000000000,
                      other_ns = 5000000000; /* a name is free again */
-static const uint64_t cookie_start = UINT64_MAX;
 
 /* -- what guests say ------------------------------------------------------------------------------
  */
@@ -54,7 +54,7 @@ static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     m->process = process;
     m->greeted = true;
     (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, NULL, 0, s->state, s->state_bytes, false,
-                       cookie_start, ev->now, fx);
+                       RUI_FED_COOKIE_NONE, ev->now, fx);
 }
 
 static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
@@ -150,6 +150,9 @@ static bool may_offer(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
 static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
 {
     rui_fed_server *s = self;
+    if (ev->kind != RU_EV_DOWN) {
+        rui_secure_word(s, rui_fed_member_of(s, ev->node), ev->now, fx);
+    }
     if (ev->kind == RU_EV_DOWN) {
         ru_pull_step(s->pull, ev, fx);
         rui_fed_member *m = rui_fed_member_of(s, ev->node);
@@ -174,6 +177,8 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
         on_score(s, ev, fx);
     } else if (ev->what == RUI_FED_FAILED) {
         on_failed(s, ev, fx);
+    } else if (ev->what == RUI_FED_KEYS && s->secure != NULL) {
+        rui_secure_keys(s, ev, fx);
     } else {
         rui_fed_heard(ev->node, fx);
     }
@@ -207,7 +212,9 @@ static void take(rui_fed_server *s, rui_fed_member *m, const rui_fed_update *u, 
         return;
     }
     if (ru_fed_counts(s->fed, i, u->task)) {
-        if (ru_fed_sum_add(&s->sum, values, m->samples, &err) != RU_OK) {
+        ru_status st = s->secure != NULL ? rui_secure_add(s, m, values, &err)
+                                         : ru_fed_sum_add(&s->sum, values, m->samples, &err);
+        if (st != RU_OK) {
             rui_fed_expel(s, m, err.text, now, fx);
             return;
         }
@@ -228,6 +235,11 @@ void rui_fed_got(void *self, ru_node_id from, uint32_t what, const void *head, u
     rui_fed_member *m = rui_fed_member_of(s, from);
     m->offered = false; /* may_offer knows who sends it */
     rui_fed_heard(from, fx);
+    if (s->secure != NULL && (what == RUI_FED_BOXES || what == RUI_FED_PARTS)) {
+        rui_secure_parcel(s, m, what, head, head_bytes, body, body_bytes, now, fx);
+        ru_bufs_put(&s->bufs, body);
+        return;
+    }
     const char *why = wrong(s, what, head, head_bytes, body_bytes, &u);
     if (m->up && why != NULL) {
         rui_fed_expel(s, m, why, now, fx);
@@ -243,7 +255,7 @@ void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects 
     (void)ok; /* who did not get it is gone, or late */
     (void)now;
     (void)fx;
-    if (cookie == cookie_start) {
+    if (cookie == RUI_FED_COOKIE_NONE) {
         return;
     }
     uint32_t e = (uint32_t)(cookie & 0xff);
@@ -281,6 +293,8 @@ void rui_fed_timer(void *self, uint32_t what, ru_time now)
         rui_fed_step(s, (ru_event){.kind = RU_EV_TIMER, .now = now, .what = RU_FED_TIMER}, fx);
     } else if (what == RUI_FED_TIMER_EVAL) {
         rui_fed_evaluated(s, now, fx);
+    } else if (what == RUI_FED_TIMER_SECURE) {
+        rui_secure_timer(s, now, fx);
     } else if (what == RUI_FED_TIMER_BODIES) {
         look_at_bodies(s, now);
     }
@@ -314,6 +328,8 @@ void rui_fed_wake(void *self, ru_time now)
     rui_fed_server *s = self;
     ru_mutex_lock(&s->lock);
     bool kept = s->slot.kept, ending = s->slot.ending;
+    bool unmasked = s->slot.masked == RUI_UNMASKED;
+    s->slot.masked = unmasked ? RUI_MASKED_NONE : s->slot.masked;
     rui_edition *e = kept ? s->slot.edition : NULL;
     s->slot.kept = false;
     if (kept) {
@@ -324,6 +340,11 @@ void rui_fed_wake(void *self, ru_time now)
         e->refs--;
         ru_effects *fx = ru_node_enter(s->bridge.node, now);
         rui_fed_local(s, RU_FED_KEPT, 0, NULL, 0, now, fx);
+        ru_node_leave(s->bridge.node, now);
+    }
+    if (unmasked) {
+        ru_effects *fx = ru_node_enter(s->bridge.node, now);
+        rui_secure_unmasked(s, now, fx);
         ru_node_leave(s->bridge.node, now);
     }
     if (ending && !s->over) {

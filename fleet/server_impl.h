@@ -33,12 +33,19 @@ typedef struct rui_fed_member {
     rui_fed_kind kind;
     ru_time task_at, offered_at;
     uint32_t reading; /* 1 + the edition that is on its way to it; 0: none */
+    uint32_t place;   /* 1 + its number in the round whose updates are masked; 0: none */
+    uint32_t excused; /* task that is over without its answer, until it says a word; 0: none */
 } rui_fed_member;
+
+/* The masked sum of a round: the main thread takes the masks off. */
+typedef enum rui_masked { RUI_MASKED_NONE, RUI_MASKED, RUI_UNMASKED } rui_masked;
 
 /* What one thread has for the other. Under `lock`. */
 typedef struct rui_fed_slot {
     bool ready, kept, ending;
-    bool spent;        /* ended, because another round would tell too much */
+    bool spent; /* ended, because another round would tell too much */
+    rui_masked masked;
+    ru_err unmask;     /* why masks could not be taken off */
     const char *ended; /* "done", "stopped" */
     rui_edition *edition;
     int64_t samples;
@@ -75,6 +82,7 @@ typedef struct rui_fed_server {
     ru_map by_node; /* node -> member */
     rui_edition editions[RU_FED_EDITIONS_MAX], *now_values;
     ru_fed_sum sum;
+    struct rui_secure *secure;                 /* of masked updates; NULL: they come as they are */
     double loss_sum, loss_weight, correct_sum; /* of the answers of the round */
     uint32_t round;
     ru_time round_begun;
@@ -89,7 +97,14 @@ typedef struct rui_fed_server {
     rui_fed_slot slot;
 } rui_fed_server;
 
-enum { RUI_FED_TIMER_FED = 1, RUI_FED_TIMER_EVAL, RUI_FED_TIMER_BODIES, RUI_FED_TIMER_END };
+enum {
+    RUI_FED_TIMER_FED = 1,
+    RUI_FED_TIMER_EVAL,
+    RUI_FED_TIMER_BODIES,
+    RUI_FED_TIMER_END,
+    RUI_FED_TIMER_SECURE
+};
+#define RUI_FED_COOKIE_NONE UINT64_MAX /* of parcels whose end nobody waits for */
 
 /* server_loop.c: the machine of rounds and what it wants. */
 rui_fed_member *rui_fed_member_of(rui_fed_server *s, ru_node_id node); /* NULL: none */
@@ -106,6 +121,10 @@ void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, r
                    ru_effects *fx);
 /* The evaluation of the tiers is over. */
 void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx);
+/* s->sum has the updates of these clients: the values of the round that follows. */
+void rui_fed_merged(rui_fed_server *s, const ru_fed_list *l, ru_time now);
+/* The main thread is told to take the masks off the sum; rui_secure_unmasked follows. */
+void rui_fed_unmask(rui_fed_server *s);
 /* The main thread is told that the job is over. */
 void rui_fed_end(rui_fed_server *s, const char *ended);
 /* It is over because of federated.privacy.epsilon. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "fleet/secure/serve.h"
 #include "fleet/server_impl.h"
 
 /* -- both threads ---------------------------------------------------------------------------------
@@ -25,6 +26,14 @@ void rui_fed_end(rui_fed_server *s, const char *ended)
 {
     ru_mutex_lock(&s->lock);
     s->slot.ended = s->slot.ended == NULL ? ended : s->slot.ended;
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+}
+
+void rui_fed_unmask(rui_fed_server *s)
+{
+    ru_mutex_lock(&s->lock);
+    s->slot.masked = RUI_MASKED;
     ru_cond_broadcast(&s->changed);
     ru_mutex_unlock(&s->lock);
 }
@@ -108,8 +117,9 @@ void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects
     m->up = false;
     s->there--;
     bool scores = m->task != 0 && m->kind == RUI_FED_EVALUATE;
-    m->task = 0;
+    m->task = m->excused = 0;
     rui_fed_local(s, RU_FED_LEAVE, rui_fed_number(s, m), NULL, 0, now, fx);
+    rui_secure_lost(s, m, now, fx);
     if (scores && --s->eval_left == 0) {
         rui_fed_evaluated(s, now, fx);
     }
@@ -195,6 +205,7 @@ static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_eff
         s->round = l->round;
         s->waits_for = 0;
         s->sent_n = l->n;
+        rui_secure_begin(s, l, now, fx);
         ru_log(RU_LOG_INFO, "fed", "round", "round %u of %lld: %u clients", l->round,
                (long long)s->job->rounds, l->n);
     }
@@ -225,6 +236,9 @@ static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_te
     ru_text_f64(t, (double)(now.ns - s->round_begun.ns) * 1e-9);
     ru_text_putf(t, ",\"there\":%u,\"samples\":%.0f,\"loss\":", s->there, s->sum.weight);
     ru_text_f64(t, s->loss_weight > 0 ? s->loss_sum / s->loss_weight : 0);
+    if (s->secure != NULL) {
+        ru_text_putf(t, ",\"masked\":%u", rui_secure_masked(s));
+    }
     if (ru_fed_epsilon(s->fed) >= 0) {
         ru_text_put(t, ",\"epsilon\":");
         ru_text_f64(t, ru_fed_epsilon(s->fed));
@@ -265,7 +279,7 @@ static void save(rui_fed_server *s, rui_fed_slot *slot)
     slot->saved_bytes = o.bad ? 0 : ru_wire_size(&o);
 }
 
-static void on_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now)
+void rui_fed_merged(rui_fed_server *s, const ru_fed_list *l, ru_time now)
 {
     rui_edition *e = edition_new(s, now);
     if (e == NULL || s->sum.n == 0) {
@@ -358,12 +372,17 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
         on_stop(s, e->data, fx);
         break;
     case RU_FED_MERGE:
-        on_merge(s, e->data, now);
+        if (s->secure != NULL) {
+            rui_secure_merge(s, e->data, now, fx);
+        } else {
+            rui_fed_merged(s, e->data, now);
+        }
         break;
     case RU_FED_EVALUATE:
         on_evaluate(s, now, fx);
         break;
     case RU_FED_WAITING:
+        rui_secure_over(s, now, fx);
         if (s->waits_for == e->value + 1 || e->value >= needed(s->job)) {
             break; /* it was said, or all are busy */
         }
@@ -385,6 +404,8 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
     case RU_FED_JOIN:
     case RU_FED_LEAVE:
     case RU_FED_KEPT:
+    case RU_FED_AGAIN:
+    case RU_FED_EXCUSED:
     case RU_FED_TIMER:
     case RU_FED_RETIERED:
     case RU_FED_WORDS:
