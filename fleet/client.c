@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "env/process/self.h"
 #include "fleet/client_impl.h"
+#include "fleet/secure/join.h"
 
 enum { TIMER_DIAL = 16, TIMER_STILL, SLOTS = 4 };
 
@@ -14,18 +15,20 @@ static const int64_t dial_ns = 1000000000, still_ns = 20000000000;
 /* -- main thread: sending -------------------------------------------------------------------------
  */
 
-static void give(rui_fed_client *c, rui_fed_work_kind kind, const rui_fed_task *task, float *values)
+void rui_fed_client_give(rui_fed_client *c, const rui_fed_work *w)
 {
     ru_mutex_lock(&c->lock);
-    c->work = (rui_fed_work){.kind = kind, .values = values};
-    if (task != NULL) {
-        c->work.task = *task;
-    }
+    c->work = *w;
     ru_cond_signal(&c->changed);
     ru_mutex_unlock(&c->lock);
 }
 
-static void finish(rui_fed_client *c, ru_status st, const char *text)
+static void give(rui_fed_client *c, rui_fed_work_kind kind)
+{
+    rui_fed_client_give(c, &(rui_fed_work){.kind = kind});
+}
+
+void rui_fed_client_end(rui_fed_client *c, ru_status st, const char *text)
 {
     if (!c->over && st != RU_OK) {
         (void)ru_err_set(&c->why, st, "%s", text);
@@ -35,7 +38,8 @@ static void finish(rui_fed_client *c, ru_status st, const char *text)
     ru_loop_stop(c->loop);
 }
 
-static void say(rui_fed_client *c, uint32_t what, const void *data, int64_t size_bytes, ru_time now)
+void rui_fed_client_say(rui_fed_client *c, uint32_t what, const void *data, int64_t size_bytes,
+                        ru_time now)
 {
     (void)!ru_guest_send(c->guest, what, data, size_bytes, now);
 }
@@ -47,7 +51,7 @@ static void perform(rui_fed_client *c, ru_time now)
     for (uint32_t k = 0; k < c->fx.n; k++) {
         const ru_effect *e = &c->fx.at[k];
         if (e->kind == RU_FX_SEND) {
-            say(c, e->what, e->data, e->size_bytes, now);
+            rui_fed_client_say(c, e->what, e->data, e->size_bytes, now);
         }
         again = again || e->kind == RU_FX_LOCAL;
     }
@@ -58,6 +62,14 @@ static void perform(rui_fed_client *c, ru_time now)
     }
 }
 
+void rui_fed_client_parcel(rui_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
+                           void *body, int64_t body_bytes, ru_time now)
+{
+    (void)ru_pull_send(c->pull, ru_guest_host(c->guest), what, head, head_bytes, body, body_bytes,
+                       true, 0, now, &c->fx);
+    perform(c, now);
+}
+
 static void say_failed(rui_fed_client *c, uint32_t task, const char *text, ru_time now)
 {
     uint8_t m[RUI_FED_TEXT_MAX + 8];
@@ -65,7 +77,7 @@ static void say_failed(rui_fed_client *c, uint32_t task, const char *text, ru_ti
     uint32_t n = (uint32_t)strlen(text);
     ru_wire_put_u32(&o, task);
     ru_wire_put_text(&o, text, n < RUI_FED_TEXT_MAX - 1 ? n : RUI_FED_TEXT_MAX - 1);
-    say(c, RUI_FED_FAILED, m, ru_wire_size(&o), now);
+    rui_fed_client_say(c, RUI_FED_FAILED, m, ru_wire_size(&o), now);
 }
 
 static void say_ready(rui_fed_client *c, ru_time now)
@@ -78,12 +90,16 @@ static void say_ready(rui_fed_client *c, ru_time now)
                              .hash = f->hash};
     ru_log(RU_LOG_INFO, "fed", "ready", "client %s takes part with %.0f samples", c->opt->name,
            r.samples);
-    say(c, RUI_FED_READY, m, rui_fed_ready_put(&r, m), now);
+    rui_fed_client_say(c, RUI_FED_READY, m, rui_fed_ready_put(&r, m), now);
 }
 
 static void answer(rui_fed_client *c, rui_fed_work *w, ru_time now)
 {
     uint8_t m[RUI_FED_HEAD_MAX];
+    int64_t bytes = ru_local_flat(c->local)->count * (int64_t)sizeof(float);
+    if (w->st == RU_OK && rui_masked_trained(c, w)) {
+        return; /* its masks come next */
+    }
     c->task = 0;
     if (w->st != RU_OK) { /* it ends when the server has heard it */
         (void)ru_err_set(&c->why, w->st, "round %u: %s", w->task.round, w->err.text);
@@ -94,25 +110,25 @@ static void answer(rui_fed_client *c, rui_fed_work *w, ru_time now)
                                  .correct = w->score.correct,
                                  .count = w->score.count,
                                  .loss = w->score.loss};
-        say(c, RUI_FED_SCORE, m, rui_fed_score_put(&s, m), now);
+        rui_fed_client_say(c, RUI_FED_SCORE, m, rui_fed_score_put(&s, m), now);
         ru_bufs_put(&c->bufs, w->values);
     } else {
         const rui_fed_update u = {.task = w->task.task,
                                   .loss = w->result.loss,
                                   .loss_rms = w->result.loss_rms,
                                   .accuracy = w->result.accuracy};
-        (void)ru_pull_send(c->pull, ru_guest_host(c->guest), RUI_FED_UPDATE, m,
-                           rui_fed_update_put(&u, m), w->values,
-                           ru_local_flat(c->local)->count * (int64_t)sizeof(float), true, 0, now,
-                           &c->fx);
-        perform(c, now);
+        if (c->masked != NULL && w->task.kind == RUI_FED_PROFILE) {
+            memset(w->values, 0, (size_t)bytes); /* it shows how long it takes, no more */
+        }
+        rui_fed_client_parcel(c, RUI_FED_UPDATE, m, rui_fed_update_put(&u, m), w->values, bytes,
+                              now);
     }
 }
 
 static void begin(rui_fed_client *c, const rui_fed_task *t, float *values)
 {
     ru_flag_set(&c->give_up, 0);
-    give(c, WORK_TASK, t, values);
+    rui_fed_client_give(c, &(rui_fed_work){.kind = WORK_TASK, .task = *t, .values = values});
 }
 
 /* The task under way, if there is one: nobody waits for it any more. */
@@ -122,6 +138,13 @@ static void give_up(rui_fed_client *c)
     ru_flag_set(&c->give_up, 1);
     ru_bufs_put(&c->bufs, c->next_values);
     c->next_values = NULL;
+}
+
+static void give_up_masks(rui_fed_client *c)
+{
+    if (c->opened) {
+        rui_masked_give_up(c);
+    }
 }
 
 /* The compute thread is done with something. */
@@ -139,7 +162,7 @@ static void on_wake(void *self, ru_time now)
         return;
     }
     if (w.kind == WORK_OPEN && w.st != RU_OK) {
-        finish(c, w.st, w.err.text);
+        rui_fed_client_end(c, w.st, w.err.text);
     } else if (w.kind == WORK_OPEN) {
         c->opened = true;
         if (c->up) {
@@ -165,10 +188,10 @@ static void on_start(rui_fed_client *c, const void *body, int64_t bytes, ru_time
         c->state = ru_arena_strn(c->arena, body, bytes);
         c->state_bytes = bytes;
         if (c->state == NULL) {
-            finish(c, RU_E_MEM, "no memory for the job of the server");
+            rui_fed_client_end(c, RU_E_MEM, "no memory for the job of the server");
             return;
         }
-        give(c, WORK_OPEN, NULL, NULL);
+        give(c, WORK_OPEN);
     } else if (c->opened) { /* the server came again */
         say_ready(c, now);
     }
@@ -198,6 +221,8 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
             c->next_values = body;
         }
         return;
+    } else if (c->opened && c->masked != NULL) {
+        rui_masked_parcel(c, what, head, head_bytes, body, body_bytes, now);
     }
     ru_bufs_put(&c->bufs, body);
 }
@@ -217,16 +242,22 @@ static void on_message(void *self, uint32_t what, const void *data, int64_t size
     char text[RUI_FED_TEXT_MAX + 64];
     if (what == RUI_FED_BYE) {
         ru_log(RU_LOG_INFO, "fed", "over", "the job is over");
-        finish(c, RU_OK, "");
+        rui_fed_client_end(c, RU_OK, "");
     } else if (what == RUI_FED_HEARD && c->why.status != RU_OK) {
-        finish(c, RU_OK, ""); /* with what it told the server */
+        rui_fed_client_end(c, RU_OK, ""); /* with what it told the server */
     } else if (what == RUI_FED_NO) {
         (void)snprintf(text, sizeof text, "%s refuses this client: %.*s", c->opt->address,
                        (int)(size_bytes < RUI_FED_TEXT_MAX ? size_bytes : RUI_FED_TEXT_MAX),
                        (const char *)data);
-        finish(c, RU_E_PERM, text);
+        rui_fed_client_end(c, RU_E_PERM, text);
     } else if (what == RUI_FED_STOP) {
         give_up(c);
+        give_up_masks(c);
+        rui_fed_client_say(c, RUI_FED_STILL, NULL, 0, now);
+    } else if (what == RUI_FED_ASK && c->opened && c->masked != NULL) {
+        rui_masked_begin(c, data, size_bytes, now);
+    } else if (what == RUI_FED_SURVIVED && c->opened && c->masked != NULL) {
+        rui_masked_reveal(c, data, size_bytes, now);
     } else if (what >= RUI_FED_PARCELS && what < RUI_FED_END) {
         const ru_event ev = {.kind = RU_EV_MESSAGE,
                              .now = now,
@@ -252,7 +283,7 @@ static void on_up(void *self, ru_time now)
     ru_wire_put_u32(&o, RUI_FED_VERSION);
     ru_wire_put_text(&o, c->opt->name, (uint32_t)strlen(c->opt->name));
     ru_wire_put_u64(&o, c->process);
-    say(c, RUI_FED_HELLO, m, ru_wire_size(&o), now);
+    rui_fed_client_say(c, RUI_FED_HELLO, m, ru_wire_size(&o), now);
     ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
 }
 
@@ -267,7 +298,7 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
                        "%s refuses this client: %s; check that the token is of this server "
                        "(`rubato fed token NAME` there)",
                        c->opt->address, why == RU_E_PERM ? sentence : "the token is not valid");
-        finish(c, RU_E_PERM, text);
+        rui_fed_client_end(c, RU_E_PERM, text);
         return;
     }
     const ru_event ev = {.kind = RU_EV_DOWN, .now = now, .node = c->host};
@@ -279,8 +310,9 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
     }
     c->up = false;
     give_up(c);
+    give_up_masks(c);
     if (c->why.status != RU_OK) {
-        finish(c, RU_OK, "");
+        rui_fed_client_end(c, RU_OK, "");
     }
     ru_loop_timer(c->loop, on_timer, c, TIMER_DIAL, ru_time_after(now, dial_ns));
 }
@@ -290,11 +322,11 @@ static void on_timer(void *self, uint32_t what, ru_time now)
     rui_fed_client *c = self;
     ru_err err;
     if (what == TIMER_STILL) {
-        say(c, RUI_FED_STILL, NULL, 0, now);
+        rui_fed_client_say(c, RUI_FED_STILL, NULL, 0, now);
         ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
     } else if (what == TIMER_DIAL) {
         if (ru_guest_dial(c->guest, c->opt->address, now, &err) != RU_OK) {
-            finish(c, RU_E_USAGE, err.text);
+            rui_fed_client_end(c, RU_E_USAGE, err.text);
         }
     } else {
         ru_guest_timer(c->guest, now);
@@ -350,7 +382,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     (void)events;
     (void)now;
     ru_loop_fd_off(c->loop, fd);
-    finish(c, RU_OK, "");
+    rui_fed_client_end(c, RU_OK, "");
 }
 
 static ru_status open_guest(rui_fed_client *c, ru_err *err)
@@ -427,7 +459,7 @@ ru_status ru_fed_join(const ru_fed_client_options *opt, ru_arena *arena, ru_err 
     ru_self_stop_unwatch();
     if (c->thread.started) {
         ru_flag_set(&c->give_up, 1);
-        give(c, WORK_QUIT, NULL, NULL);
+        give(c, WORK_QUIT);
         ru_thread_join(&c->thread);
     }
     ru_local_close(c->local);

@@ -14,13 +14,22 @@
 #include "fleet/wire.h"
 
 /* What the compute thread does next. Under `lock`. */
-typedef enum rui_fed_work_kind { WORK_NONE, WORK_OPEN, WORK_TASK, WORK_QUIT } rui_fed_work_kind;
+typedef enum rui_fed_work_kind {
+    WORK_NONE,
+    WORK_OPEN,
+    WORK_TASK,
+    WORK_MASK, /* of what the task before it learned */
+    WORK_QUIT
+} rui_fed_work_kind;
 
 typedef struct rui_fed_work {
     rui_fed_work_kind kind;
     bool done;
     rui_fed_task task;
-    float *values; /* of bufs */
+    float *values;                  /* of bufs */
+    struct ru_mask_stream *streams; /* [n_streams] MASK */
+    uint32_t n_streams;
+    double share; /* MASK: of this client in the sum */
     ru_local_result result;
     ru_local_score score;
     ru_status st;
@@ -51,6 +60,7 @@ typedef struct rui_fed_client {
     ru_rundir run;
     ru_job_data data;
     ru_dataset *train, *held;
+    struct rui_masked_updates *masked; /* fleet/secure/join.h; NULL: updates go as they are */
     ru_local *local;
     ru_thread thread;
     ru_flag give_up;
@@ -61,5 +71,14 @@ typedef struct rui_fed_client {
 
 /* client_work.c: the compute thread, which does what `work` says until WORK_QUIT. */
 void rui_fed_compute(void *self);
+
+/* client.c, main thread. */
+void rui_fed_client_give(rui_fed_client *c, const rui_fed_work *w);
+void rui_fed_client_say(rui_fed_client *c, uint32_t what, const void *data, int64_t size_bytes,
+                        ru_time now);
+/* take: `body` is of bufs. */
+void rui_fed_client_parcel(rui_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
+                           void *body, int64_t body_bytes, ru_time now);
+void rui_fed_client_end(rui_fed_client *c, ru_status st, const char *text);
 
 #endif

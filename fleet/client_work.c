@@ -1,5 +1,6 @@
 /* The compute thread of a client: its data, its model, its tasks. */
 #include "fleet/client_impl.h"
+#include "fleet/secure/join.h"
 
 static ru_status open_train(rui_fed_client *c, ru_err *err)
 {
@@ -42,7 +43,8 @@ static ru_status open_local(rui_fed_client *c, ru_err *err)
     if (ru_job_has_test(&c->run.job)) {
         RU_TRY(ru_rundir_data(&c->run, NULL, 0, true, &c->held, err));
     }
-    return ru_local_open(&c->run, c->opt->threads, c->arena, &c->local, err);
+    RU_TRY(ru_local_open(&c->run, c->opt->threads, c->arena, &c->local, err));
+    return c->run.job.federated.secure.threshold > 0 ? rui_masked_open(c, err) : RU_OK;
 }
 
 static bool given_up(void *self)
@@ -52,6 +54,9 @@ static bool given_up(void *self)
 
 static ru_status do_task(rui_fed_client *c, rui_fed_work *w, ru_err *err)
 {
+    if (w->kind == WORK_MASK) {
+        return rui_masked_add(c, w, err);
+    }
     const ru_local_view train = {.data = c->train, .n = ru_dataset_count(c->train)};
     if (w->task.kind == RUI_FED_EVALUATE) {
         const ru_local_view held = {.data = c->held, .n = ru_dataset_count(c->held)};
@@ -62,6 +67,7 @@ static ru_status do_task(rui_fed_client *c, rui_fed_work *w, ru_err *err)
                              .epochs = w->task.epochs,
                              .stop = given_up,
                              .self = c};
+    rui_masked_from(c, w);
     return ru_local_train(c->local, &train, &t, w->values, &w->result, err);
 }
 

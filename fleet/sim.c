@@ -11,6 +11,7 @@
 #include "env/process/self.h"
 #include "fleet/fed.h"
 #include "fleet/local.h"
+#include "fleet/secure/mask.h"
 #include "fleet/sum.h"
 
 typedef struct sim {
@@ -26,6 +27,9 @@ typedef struct sim {
     ru_arena fx_arena;
     ru_effects fx;
     ru_fed_sum sum;
+    uint32_t
+        *masked; /* [count] sum of fixed point, as masks leave it; NULL: updates come as they are */
+    double told; /* samples of the clients of the round */
     float *values, *work; /* [flat.count] of the model; of a client */
     int64_t count;
     int64_t *view; /* [most samples of a client] */
@@ -79,6 +83,28 @@ static ru_local_view view_of(sim *s, const ru_split *split, const ru_dataset *da
         .data = data, .index = s->view, .n = ru_split_view(split, client, s->view)};
 }
 
+static ru_mask_scale scale_of(const sim *s, double samples)
+{
+    double clip = s->job->privacy.clip;
+    return (ru_mask_scale){.range = s->job->secure.range,
+                           .clip = clip,
+                           .share = clip > 0 ? 1.0 / s->n_sent : samples / s->told};
+}
+
+/* The arithmetic of masked updates. The masks themselves vanish to the last bit and are left out.
+ */
+static ru_status add_masked(sim *s, double samples, ru_err *err)
+{
+    const ru_mask_scale scale = scale_of(s, samples);
+    uint32_t *moves = (uint32_t *)(void *)s->work;
+    RU_TRY(ru_mask_encode(&scale, s->values, s->work, s->count, moves, err));
+    for (int64_t i = 0; i < s->count; i++) {
+        s->masked[i] += moves[i];
+    }
+    s->sum.n++;
+    return RU_OK;
+}
+
 /* The training of an answer that is averaged, done when it comes. */
 static ru_status learn(sim *s, uint32_t client, double *loss_rms, ru_err *err)
 {
@@ -93,7 +119,8 @@ static ru_status learn(sim *s, uint32_t client, double *loss_rms, ru_err *err)
     }
     memcpy(s->work, s->values, (size_t)s->count * sizeof *s->work);
     RU_TRY(ru_local_train(s->local, &view, &t, s->work, &r, err));
-    RU_TRY(ru_fed_sum_add(&s->sum, s->work, (double)view.n, err));
+    RU_TRY(s->masked != NULL ? add_masked(s, (double)view.n, err)
+                             : ru_fed_sum_add(&s->sum, s->work, (double)view.n, err));
     s->loss += r.loss * (double)view.n;
     s->correct += r.accuracy * (double)view.n;
     s->weight += (double)view.n;
@@ -111,6 +138,13 @@ static void tasks(sim *s, const ru_fed_list *l)
         s->loss = s->correct = s->weight = 0;
         s->round_begun = s->now;
         s->n_sent = l->n;
+        s->told = 0;
+        for (uint32_t k = 0; k < l->n && s->masked != NULL; k++) {
+            s->told += samples_of(s, l->client[k]);
+        }
+        if (s->masked != NULL) {
+            memset(s->masked, 0, (size_t)s->count * sizeof *s->masked);
+        }
     }
     for (uint32_t k = 0; k < l->n; k++) {
         double took = takes(s, l->client[k]);
@@ -169,6 +203,11 @@ static ru_status follow(sim *s, const ru_effect *e, bool *look, bool *round, ru_
         s->merged = true;
         s->round = l->round;
         s->n_merged = l->n;
+        if (s->sum.n > 0 && s->masked != NULL) {
+            const ru_mask_scale scale = scale_of(s, 1);
+            ru_fed_sum_masked(&s->sum, s->masked, ru_mask_unit(&scale) / scale.share, s->weight,
+                              s->sum.n);
+        }
         if (s->sum.n > 0) {
             ru_fed_sum_end(&s->sum, s->values);
         }
@@ -277,7 +316,9 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     s->begun = ru_clock_now();
     s->values = malloc((size_t)s->count * sizeof *s->values);
     s->work = malloc((size_t)s->count * sizeof *s->work);
-    if (s->values == NULL || s->work == NULL) {
+    s->masked = s->job->secure.threshold > 0 ? malloc((size_t)s->count * sizeof *s->masked) : NULL;
+    if (s->values == NULL || s->work == NULL ||
+        (s->masked == NULL && s->job->secure.threshold > 0)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the values of the model");
     }
     memcpy(s->values, start->values, (size_t)s->count * sizeof *s->values);
@@ -375,6 +416,7 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     ru_dataset_close(s->test);
     free(s->values);
     free(s->work);
+    free(s->masked);
     free(s->due.items);
     ru_arena_fini(&s->fx_arena);
     return st;

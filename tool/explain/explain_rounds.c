@@ -97,6 +97,12 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tel
                      "federated.privacy.delta;\n  it does not cover the losses and accuracies "
                      "that clients report, nor what the server itself sees");
     }
+    if (json_object_get(json_array_get(rounds, n - 1), "masked") != NULL) {
+        ru_tell_note(out, "masked_note",
+                     "  masked: the server saw the sum of the updates of each round, and no single "
+                     "one;\n  numbers of samples, times, losses and accuracies of each client are "
+                     "not hidden from it");
+    }
     return RU_OK;
 }
 

@@ -1,0 +1,190 @@
+#include "fleet/secure/join.h"
+
+#include <string.h>
+
+#include "env/process/self.h"
+
+typedef struct rui_masked_updates {
+    ru_masker m;
+    ru_mask_stream *streams[2]; /* [per_round] of the task, and of the one that is masked now */
+    uint32_t at, n_streams;     /* n_streams 0: not there yet */
+    double share;
+    rui_fed_work held; /* values NULL: it trains, or is done */
+    float *from;       /* [count] Thread: compute. */
+} rui_masked_updates;
+
+ru_status rui_masked_open(rui_fed_client *c, ru_err *err)
+{
+    uint32_t n = c->run.job.federated.per_round;
+    rui_masked_updates *x = RU_NEW(c->arena, rui_masked_updates, 1);
+    ru_mask_stream *streams = RU_NEW(c->arena, ru_mask_stream, 2 * (int64_t)n);
+    float *from = RU_NEW(c->arena, float, ru_local_flat(c->local)->count);
+    if (x == NULL || streams == NULL || from == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for masked updates");
+    }
+    *x = (rui_masked_updates){.streams = {streams, streams + n}, .from = from};
+    RU_TRY(ru_masker_open(n, ru_self_random, c->arena, &x->m, err));
+    c->masked = x;
+    return RU_OK;
+}
+
+void rui_masked_from(rui_fed_client *c, const rui_fed_work *w)
+{
+    if (c->masked != NULL) {
+        memcpy(c->masked->from, w->values,
+               (size_t)ru_local_flat(c->local)->count * sizeof *w->values);
+    }
+}
+
+ru_status rui_masked_add(rui_fed_client *c, rui_fed_work *w, ru_err *err)
+{
+    const ru_job_federated *j = &c->run.job.federated;
+    const ru_mask_scale scale = {
+        .range = j->secure.range, .clip = j->privacy.clip, .share = w->share};
+    int64_t count = ru_local_flat(c->local)->count;
+    uint32_t *into = (uint32_t *)(void *)w->values;
+    RU_TRY(ru_mask_encode(&scale, c->masked->from, w->values, count, into, err));
+    for (uint32_t k = 0; k < w->n_streams; k++) {
+        RU_TRY(ru_cipher_stream(w->streams[k].key, w->streams[k].minus, into, count, err));
+    }
+    return RU_OK;
+}
+
+/* What the server asks for cannot be done by an honest client, or there is no memory. */
+static void end(rui_fed_client *c, const ru_err *err)
+{
+    rui_fed_client_end(c, err->status, err->text);
+}
+
+void rui_masked_give_up(rui_fed_client *c)
+{
+    if (c->masked != NULL) {
+        ru_bufs_put(&c->bufs, c->masked->held.values);
+        c->masked->held.values = NULL;
+        c->masked->n_streams = 0;
+        ru_masker_forget(&c->masked->m);
+    }
+}
+
+void rui_masked_begin(rui_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
+{
+    ru_err err;
+    ru_wire_in w = ru_wire_in_from(data, size_bytes);
+    uint32_t task = ru_wire_u32(&w);
+    uint8_t m[sizeof task + RU_MASK_PUBLIC_BYTES];
+    rui_masked_give_up(c);
+    memcpy(m, &task, sizeof task);
+    if (ru_masker_begin(&c->masked->m, task, c->run.job.federated.secure.threshold, m + sizeof task,
+                        &err) != RU_OK) {
+        end(c, &err);
+        return;
+    }
+    rui_fed_client_say(c, RUI_FED_KEYS, m, sizeof m, now);
+}
+
+static void mask(rui_fed_client *c)
+{
+    rui_masked_updates *x = c->masked;
+    x->held.kind = WORK_MASK;
+    x->held.done = false;
+    x->held.streams = x->streams[x->at];
+    x->held.n_streams = x->n_streams;
+    x->held.share = x->share;
+    x->at = 1 - x->at;
+    rui_fed_client_give(c, &x->held);
+    x->held.values = NULL;
+}
+
+bool rui_masked_trained(rui_fed_client *c, const rui_fed_work *w)
+{
+    rui_masked_updates *x = c->masked;
+    if (x == NULL || w->kind != WORK_TASK || w->task.kind != RUI_FED_TRAIN) {
+        return false;
+    }
+    ru_bufs_put(&c->bufs, x->held.values); /* of a server that sends two tasks at one time */
+    x->held = *w;
+    if (x->n_streams > 0 && x->m.round == w->task.task) {
+        mask(c);
+    }
+    return true;
+}
+
+static ru_status on_roster(rui_fed_client *c, ru_wire_in *w, const void *body, int64_t bytes,
+                           ru_time now, ru_err *err)
+{
+    rui_masked_updates *x = c->masked;
+    uint32_t n = ru_wire_u32(w), self = ru_wire_u32(w);
+    double samples = ru_wire_f64(w), mine = (double)ru_dataset_count(c->train);
+    if (w->bad || n > x->m.n_max || bytes != (int64_t)n * RU_MASK_PUBLIC_BYTES ||
+        !(samples >= mine)) {
+        return RU_FAIL(err, RU_E_DATA, "the server's list of keys is none");
+    }
+    x->share = c->run.job.federated.privacy.clip > 0 ? 1.0 / n : mine / samples;
+    uint8_t *boxes = ru_bufs_get(&c->bufs, (int64_t)n * RU_MASK_BOX_BYTES);
+    if (boxes == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the keys of a round");
+    }
+    ru_status st = ru_masker_share(&x->m, n, self, body, boxes, err);
+    if (st != RU_OK) {
+        ru_bufs_put(&c->bufs, boxes);
+        return st;
+    }
+    rui_fed_client_parcel(c, RUI_FED_BOXES, &x->m.round, sizeof x->m.round, boxes,
+                          (int64_t)n * RU_MASK_BOX_BYTES, now);
+    return RU_OK;
+}
+
+static ru_status on_row(rui_fed_client *c, const uint8_t *body, int64_t bytes, ru_err *err)
+{
+    rui_masked_updates *x = c->masked;
+    uint32_t n = x->m.n;
+    if (bytes != (int64_t)n * (1 + RU_MASK_BOX_BYTES)) {
+        return RU_FAIL(err, RU_E_DATA, "the server's boxes are none");
+    }
+    RU_TRY(ru_masker_streams(&x->m, body, body + n, x->streams[x->at], &x->n_streams, err));
+    if (x->held.values != NULL && x->held.task.task == x->m.round) {
+        mask(c);
+    }
+    return RU_OK;
+}
+
+void rui_masked_parcel(rui_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
+                       const void *body, int64_t body_bytes, ru_time now)
+{
+    rui_masked_updates *x = c->masked;
+    ru_err err;
+    ru_status st = RU_OK;
+    ru_wire_in w = ru_wire_in_from(head, head_bytes);
+    if (ru_wire_u32(&w) != x->m.round) {
+        return; /* of a task that is over */
+    }
+    if (what == RUI_FED_ROSTER && x->m.stage == RU_MASKER_BEGUN) {
+        st = on_roster(c, &w, body, body_bytes, now, &err);
+    } else if (what == RUI_FED_ROW && x->m.stage == RU_MASKER_SHARED) {
+        st = on_row(c, body, body_bytes, &err);
+    }
+    if (st != RU_OK) {
+        end(c, &err);
+    }
+}
+
+void rui_masked_reveal(rui_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
+{
+    rui_masked_updates *x = c->masked;
+    ru_err err;
+    ru_wire_in w = ru_wire_in_from(data, size_bytes);
+    if (ru_wire_u32(&w) != x->m.round || x->m.stage != RU_MASKER_READY ||
+        ru_wire_left(&w) != x->m.n) {
+        return;
+    }
+    int64_t bytes = (int64_t)x->m.n * RU_SHAMIR_BYTES;
+    uint8_t *parts = ru_bufs_get(&c->bufs, bytes);
+    ru_status st = parts != NULL ? ru_masker_reveal(&x->m, ru_wire_bytes(&w, x->m.n), parts, &err)
+                                 : RU_FAIL(&err, RU_E_MEM, "no memory for parts of keys");
+    if (st != RU_OK) {
+        ru_bufs_put(&c->bufs, parts);
+        end(c, &err);
+        return;
+    }
+    rui_fed_client_parcel(c, RUI_FED_PARTS, &x->m.round, sizeof x->m.round, parts, bytes, now);
+}
