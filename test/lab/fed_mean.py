@@ -1,8 +1,9 @@
 """Federated averaging by itself, to compare with: data of the clients, and the model after so many rounds.
 
-    fed_mean.py make                     some.csv, test.csv, alice.csv, bob.csv, carol.csv
+    fed_mean.py make [NAME...]           some.csv, test.csv, alice.csv, bob.csv, carol.csv, NAME.csv
     fed_mean.py check RUN ROUNDS NAME... exit code 1 unless RUN's model is the one computed here; with FedProx,
-                                         server momentum or the median of each value as PROX, MOMENTUM, MEDIAN say
+                                         server momentum or the median of each value as PROX, MOMENTUM, MEDIAN say;
+                                         with LISTED=1 the clients of each round are those of federation.jsonl
 """
 
 import json
@@ -17,10 +18,11 @@ PROX, MOMENTUM = float(os.environ.get("PROX", 0)), float(os.environ.get("MOMENTU
 BATCH, EPOCHS, RATE, FEATURES, CLASSES = 32, 2, 0.2, 6, 3
 
 
-def make():
+def make(more):
     draw = random.Random(1)
     truth = [[draw.gauss(0, 1) for _ in range(FEATURES)] for _ in range(CLASSES)]
     sizes = {"some": 40, "test": 300, "alice": 210, "bob": 333, "carol": 64}
+    sizes.update((name, 40 + 7 * k) for k, name in enumerate(more))
     for name, n in sizes.items():
         with open(name + ".csv", "w") as f:
             f.write(",".join("abcdef") + ",label\n")
@@ -104,12 +106,17 @@ def fill(net, values):
 def check(run, rounds, names):
     _, net = layers(tensors(run, 0))
     data = {name: samples(name) for name in names}
-    total = sum(len(d) for d in data.values())
+    took_part = [names] * rounds
+    if os.environ.get("LISTED"):
+        with open(run + "/federation.jsonl") as f:
+            lines = {r["round"]: r["clients"] for r in map(json.loads, f)}  # one that is repeated: as it was kept
+        took_part = [[c["name"] for c in lines[k + 1]] for k in range(rounds)]
     speed = [0.0] * len(numbers(net))
-    for _ in range(rounds):
+    for clients in took_part[:rounds]:
+        total = sum(len(data[name]) for name in clients)
         mean = [0.0] * len(numbers(net))
         updates = []
-        for d in data.values():
+        for d in (data[name] for name in clients):
             mine = copy(net)
             for _ in range(EPOCHS):
                 for at in range(0, len(d), BATCH):
@@ -131,6 +138,6 @@ def check(run, rounds, names):
 
 if __name__ == "__main__":
     if sys.argv[1] == "make":
-        make()
+        make(sys.argv[2:])
     else:
         sys.exit(check(sys.argv[2], int(sys.argv[3]), sys.argv[4:]))

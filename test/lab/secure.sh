@@ -1,0 +1,158 @@
+#!/bin/bash
+# Secure aggregation with real processes: secure.sh PATH_OF_RUBATO
+#
+#   1. ten clients, masked updates: of each round the model is the mean by samples of those that answered, within 1e-5 of a script
+#      (fed_mean.py), while clients are lost: one that says nothing from the start of a round on, one that is killed while it trains, one
+#      that is killed as soon as the updates are there.
+#   2. too few are left: the job says so and waits, and goes on when another one joins.
+#   3. the server is killed with -9 and goes on.
+#   4. with noise the epsilon is told as without masks; what cannot be masked is refused; a simulation uses the same numbers.
+set -euo pipefail
+rubato=$(realpath "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-secure-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -CONT 2>/dev/null || true
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+umask 077
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+names=(c0 c1 c2 c3 c4 c5 c6 c7 c8 c9)
+python3 "$here/fed_mean.py" make "${names[@]}"
+cat >job.yaml <<JOB
+name: secure
+model: {zoo: mlp, hidden: [8]}
+data: {format: csv, train: [some.csv], test: [test.csv], shuffle: none}
+train: {batch: 32, optimizer: {sgd: {lr: 0.2}}, threads: 1}
+checkpoint: {keep: 100}
+federated: {rounds: 30, per_round: 10, clients_min: 10, tiers: 1, method: vanilla, epochs: 2, deadline: 60s, secure: {threshold: 6}}
+JOB
+for name in "${names[@]}"; do
+    "$rubato" fed token $name >$name.token
+    printf 'data: {format: csv, train: [%s.csv], shuffle: none}\n' $name >$name.yaml
+done
+serve() { # OUT [OPTION...]: in the background; its address in OUT.log
+    local out=$1
+    shift
+    touch "$out.log"
+    "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
+    server=$!
+    address=
+    for _ in $(seq 1 1200); do
+        address=$(sed -n 's/.*clients join at //p' "$out.log" | tail -1)
+        [[ -n $address ]] && return
+        sleep 0.05
+    done
+    fail "$out does not listen: $(cat "$out.log")"
+}
+declare -A pid
+join() { # NAME
+    "$rubato" fed join "$address" --token-file $1.token --data $1.yaml -t 1 >>$1.log 2>&1 &
+    pid[$1]=$!
+}
+lose() { # NAME
+    kill -9 ${pid[$1]}
+    wait ${pid[$1]} 2>/dev/null || true
+}
+rounds() { # OUT
+    grep -c . "$1/federation.jsonl" 2>/dev/null || true
+}
+reaches() { # OUT ROUNDS
+    for _ in $(seq 1 3000); do
+        [[ $(rounds "$1") -ge $2 ]] && return
+        sleep 0.02
+    done
+    fail "$1 does not get to round $2: $(tail -3 "$1.log")"
+}
+ends() { # OUT
+    wait $server || fail "$1 ends with $?: $(tail -5 "$1.log")"
+}
+
+# 1. rounds whose clients are lost: the next ones need fewer in a round, as there are fewer
+serve lost --set federated.per_round=7 --set federated.secure.threshold=4
+for name in "${names[@]}"; do join $name; done
+reaches lost 3
+kill -STOP ${pid[c9]} # it says nothing any more: in one of the next rounds it has no keys
+reaches lost 8
+kill -CONT ${pid[c9]}
+lose c8
+reaches lost 14
+lose c9
+reaches lost 20
+lose c7
+ends lost
+LISTED=1 python3 "$here/fed_mean.py" check lost 30 "${names[@]}" || fail "another model than that of the script"
+python3 - lost/federation.jsonl <<'PY' || fail "a round has more answers than masks, or too few"
+import json, sys
+
+for r in map(json.loads, open(sys.argv[1])):
+    assert 4 <= r["answers"] == len(r["clients"]) <= r["masked"] <= r["sent"] <= 7, r
+PY
+"$rubato" explain lost | grep -c 'the server saw the sum of' >/dev/null || fail "explain does not say what was masked"
+
+# 2. and 3. six of six are needed, one is lost
+serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=60
+port=${address##*:}
+for name in c0 c1 c2 c3 c4 c5; do join $name; done
+reaches few 3
+kill -9 $server
+wait $server 2>/dev/null || true
+serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=60 --resume
+reaches few 6
+lose c5
+for _ in $(seq 1 1200); do
+    grep -q 'waiting for 1 of 6 clients' few.log && break
+    sleep 0.05
+done
+grep -q 'waiting for 1 of 6 clients' few.log || fail "five of six do not wait: $(tail -3 few.log)"
+join c6
+ends few
+port=0
+LISTED=1 python3 "$here/fed_mean.py" check few 60 "${names[@]}" || fail "killed and waiting: another model than that of the script"
+
+# 4. noise on the sum; refusals; a simulation
+noise=(--set 'federated.privacy={clip: 0.5, noise: 8, delta: 1e-5}' --set federated.rounds=4 --set federated.per_round=3 --set federated.clients_min=3
+    --set federated.secure.threshold=3)
+serve noise "${noise[@]}"
+for name in c0 c1 c2; do join $name; done
+ends noise
+grep -q '"epsilon":' noise/federation.jsonl || fail "no epsilon with masks"
+refuse() { # SENTENCE OPTION...
+    local want=$1
+    shift
+    "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --out refused "$@" >refused.log 2>&1 && fail "$*: taken"
+    grep -q "$want" refused.log || fail "$*: $(cat refused.log)"
+}
+refuse "of which 'sum' has no median" --set federated.sum=median
+refuse "of which 'sum' has no median" --set federated.sum=trimmed
+refuse 'needs more than half' --set federated.secure.threshold=5
+refuse 'needs more than half' --set federated.secure.threshold=11
+refuse "whose rounds have per_round clients" --set federated.method=over
+for k in 0 6; do
+    "$rubato" fed sim job.yaml --clients 200 --lost 0.1 --set federated.rounds=8 --set federated.answers_min=6 --set federated.clients_min=0 \
+        --set federated.secure.threshold=$k --set 'data.train=[c0.csv, c1.csv, c2.csv, c3.csv]' --out sim$k >/dev/null 2>sim.log ||
+        fail "the simulation ends with $?: $(tail -3 sim.log)"
+done
+python3 - <<'PY' || fail "a simulation with masks learns something else"
+import json, struct
+
+def values(run):
+    with open("%s/checkpoints/000000008/model.safetensors" % run, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        f.read(n)
+        data = f.read()
+    return struct.unpack("<%df" % (len(data) // 4), data)
+
+far = max(abs(a - b) for a, b in zip(values("sim0"), values("sim6")))
+print("largest difference of the simulations: %.3g" % far)
+assert 0 < far < 1e-5
+PY
+exit $failed
