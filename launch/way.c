@@ -20,7 +20,7 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
     double bytes_per_s = job->train.pipeline.bytes_per_s;
     bytes_per_s = bytes_per_s > 0 ? bytes_per_s : 2e9;
     uint32_t threads = job->train.threads > 0 ? job->train.threads : cores < n ? 1 : cores / n;
-    ru_status st = ru_pipe_measure(job, threads, arena, &l, err);
+    ru_status st = ru_pipe_measure(job, threads, &n, 1, arena, &l, err);
     if (st == RU_E_CONFIG && job->train.parallel == RU_PARALLEL_AUTO) { /* it has no cut */
         (void)fprintf(stderr, "trains data parallel: %s\n", err->text);
         job->train.parallel = RU_PARALLEL_DATA;
@@ -49,9 +49,10 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
         ru_text_putf(&t, "%s%lld", k > 0 ? "-" : ", workers ", (long long)c.workers[k]);
     }
     (void)fprintf(stderr,
-                  "%u layers measured; predicted for a step of %u workers: data parallel %.3g ms, "
+                  "%u layers %s; predicted for a step of %u workers: data parallel %.3g ms, "
                   "%s (one worker: %.3g ms); trains %s\n",
-                  l.n, n, 1e3 * c.data_s, t.p, 1e3 * c.single_s,
+                  l.n, job->train.pipeline.facts[0] != 0 ? "predicted" : "measured", n,
+                  1e3 * c.data_s, t.p, 1e3 * c.single_s,
                   pipeline ? "as a pipeline" : "data parallel");
     *asked = pipeline ? c.asked : NULL;
     job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;

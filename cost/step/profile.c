@@ -114,7 +114,7 @@ typedef struct fitting {
     ru_arena *out, *scratch;
 } fitting;
 
-static const ru_step_fact *step_of(const ru_facts *f, uint32_t rank)
+const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank)
 {
     for (uint32_t i = 0; i < f->steps.n; i++) {
         if (f->steps.at[i].rank == rank) {
@@ -132,7 +132,7 @@ static bool is_of(const fitting *f, const ru_op_fact *op)
 
 static bool is_left_out(const fitting *f, uint32_t rank)
 {
-    const ru_step_fact *s = f->without != NULL ? step_of(f->facts, rank) : NULL;
+    const ru_step_fact *s = f->without != NULL ? ru_cost_profile_of(f->facts, rank) : NULL;
     return s != NULL && strcmp(s->job, f->without) == 0;
 }
 
@@ -269,7 +269,7 @@ static bool next_profile(const fitting *f, uint32_t *at, profile *p)
         for (; *at < x->ops.n && x->ops.at[*at].rank == rank; *at += 1) {
             mine = mine && strcmp(x->ops.at[*at].device_type, f->type) == 0;
         }
-        *p = (profile){rank, *at - first, x->ops.at + first, step_of(x, rank)};
+        *p = (profile){rank, *at - first, x->ops.at + first, ru_cost_profile_of(x, rank)};
         if (mine && p->step != NULL && p->step->compute_ns > 0) {
             return true;
         }

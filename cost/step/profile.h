@@ -42,6 +42,9 @@ typedef struct ru_profile_step {
 /* Of a step with ops [n], whose `took` is not looked at. */
 ru_profile_step ru_cost_profile_step(const ru_profile_model *m, const ru_op_fact *ops, uint32_t n);
 
+/* The step of a profile; NULL: the facts have none. */
+const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank);
+
 /* Kind and sizes of an op as cost/step/timing.h and the policy `device` take them. `kind`: at least
  * 128 bytes. */
 void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into);

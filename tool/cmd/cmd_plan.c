@@ -104,7 +104,7 @@ static ru_status add_job(const char *path, const char *cluster, ru_conf *c, ru_a
     ru_json j = ru_json_into(&json);
     RU_TRY(cluster != NULL ? read_cluster(cluster, arena, &units, &bytes_per_s, err) : RU_OK);
     RU_TRY(ru_job_load(path, NULL, 0, arena, &job, NULL, err));
-    RU_TRY(ru_pipe_measure(&job, job.train.threads, arena, &layers, err));
+    RU_TRY(ru_pipe_measure(&job, job.train.threads, NULL, 0, arena, &layers, err));
     ru_json_open(&j, NULL, '{');
     ru_pipe_question(&layers, units, bytes_per_s, NULL, &j);
     ru_json_close(&j);

@@ -310,6 +310,11 @@ static const ru_conf_field pipeline_fields[] = {
     RU_ROW(F64, ru_job_pipeline, bytes_per_s, "0",
            "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9",
            RU_IN(0, 1e15)),
+    RU_ROW(
+        TEXT, ru_job_pipeline, facts, "",
+        "where Rubato chooses: file of `rubato profile` from which times of layers are predicted; "
+        "none: they are measured here"),
+    RU_ROW(TEXT, ru_job_pipeline, type, "cpu", "type of device of the workers, in `facts`"),
 };
 
 static const ru_conf_table pipeline_table =

@@ -101,6 +101,8 @@ typedef struct ru_job_pipeline {
     ru_conf_i64s workers; /* of each stage; n 0: one each */
     uint32_t schedule;    /* ru_pipe_schedule */
     double bytes_per_s;   /* between two workers; 0: not known */
+    const char *facts;    /* profiles from which times are predicted; "": they are measured */
+    const char *type;     /* of device, in `facts` */
 } ru_job_pipeline;
 
 typedef struct ru_job_placed {

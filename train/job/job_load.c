@@ -179,6 +179,13 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
             return full(err);
         }
     }
+    ru_job_pipeline *pipeline = &job.train.pipeline;
+    if (pipeline->facts[0] != 0) {
+        pipeline->facts = rui_job_path(arena, path, pipeline->facts);
+        if (pipeline->facts == NULL) {
+            return full(err);
+        }
+    }
     if (job.model.weights[0] != 0) {
         job.model.weights = rui_job_path(arena, path, job.model.weights);
         if (job.model.weights == NULL) {

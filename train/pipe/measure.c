@@ -7,6 +7,7 @@
 #include "exec/pool.h"
 #include "plan/cut/pipe.h"
 #include "plan/row/policy.h"
+#include "store/world_file.h"
 #include "train/pipe/meter.h"
 
 enum { RUNS = 7 };
@@ -120,6 +121,27 @@ void rui_meter_fill(const ru_graph *g, ru_exe *e)
     }
 }
 
+/* What the facts say of a step whose gradients are made `micro` times. */
+static ru_status predict(const meter *m, const ru_exe *e, int64_t micro, int64_t *ns, double *error,
+                         ru_err *err)
+{
+    ru_op_fact *ops;
+    const ru_exe_grad *grads;
+    uint32_t n, n_grads = ru_exe_grads(e, &grads), update;
+    RU_TRY(ru_exe_ops(e, 0, m->arena, &ops, &n, err));
+    update = n;
+    for (uint32_t k = 0; k < n_grads; k++) {
+        update = grads[k].read < update ? grads[k].read : update;
+    }
+    ru_profile_step often = ru_cost_profile_step(m->facts, ops, update);
+    ru_profile_step once = ru_cost_profile_step(m->facts, ops + update, n - update);
+    *ns = (int64_t)(often.ns * (double)(micro > 1 ? micro : 1) + once.ns);
+    if (error != NULL) {
+        *error = often.error > once.error ? often.error : once.error;
+    }
+    return RU_OK;
+}
+
 static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_ns,
                             int64_t *backward_ns, ru_err *err)
 {
@@ -135,6 +157,13 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
                                .ports = s->ports,
                                .n_ports = s->n_ports};
     RU_TRY(ru_exe_open(&s->step.graph, &eo, &e, err));
+    if (m->facts != NULL) {
+        ru_status predicted = predict(m, e, t->accumulate, forward_ns, NULL, err);
+        *backward_ns = *forward_ns - *forward_ns / 3; /* a plan asks for the sum alone */
+        *forward_ns -= *backward_ns;
+        ru_exe_close(e);
+        return predicted;
+    }
     ru_status st = ru_model_init(&m->model, 1, &s->step.graph, e, m->threads, err);
     rui_meter_fill(&s->step.graph, e);
     for (uint32_t k = 0; k < RUNS + 1 && st == RU_OK; k++) { /* the first one warms up */
@@ -171,8 +200,8 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
     for (uint32_t k = 0; k < l->n; k++) {
         const ru_stage *s = &m->stages.at[k];
         RU_TRY(time_stage(m, s, &l->forward_ns[k], &l->backward_ns[k], err));
-        l->forward_ns[k] *= micro;
-        l->backward_ns[k] *= micro;
+        l->forward_ns[k] *= m->facts != NULL ? 1 : micro;
+        l->backward_ns[k] *= m->facts != NULL ? 1 : micro;
         l->stats[k] = s->n_stats > 0;
         l->param_bytes[k] = bytes_of(&s->step.graph, RU_ROLE_PARAM);
         params += l->param_bytes[k];
@@ -192,14 +221,108 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
     return RU_OK;
 }
 
-ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena, ru_pipe_layers *out,
-                          ru_err *err)
+/* The step of one of `workers` that divide the batch. */
+static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, double *error,
+                            ru_err *err)
+{
+    int64_t ns[RUNS] = {0}, batch = m->job->train.batch;
+    ru_step_graph step;
+    ru_exe_stats stats;
+    ru_exe *e;
+    RU_TRY(rui_meter_step(m, (batch + workers - 1) / workers, false, &step, &e, err));
+    ru_exe_stats_get(e, &stats);
+    *s = (ru_pipe_share){.workers = workers,
+                         .memory_bytes = stats.state_bytes + stats.arena_bytes + stats.const_bytes +
+                                         stats.scratch_bytes + stats.io_bytes};
+    ru_status st = m->facts != NULL ? predict(m, e, 1, &s->ns, error, err) : RU_OK;
+    for (uint32_t k = 0; m->facts == NULL && k < RUNS + 1 && st == RU_OK; k++) {
+        const ru_run_args args = {.seed = 1, .step = k};
+        ru_time t0 = ru_clock_now();
+        st = ru_exe_run(e, &args, err);
+        ns[k % RUNS] = ru_time_since(ru_clock_now(), t0);
+    }
+    if (m->facts == NULL && st == RU_OK) {
+        s->ns = median(ns);
+        *error = s->ns > 0 ? (double)(ns[RUNS - 2] - ns[1]) / 2 / (double)s->ns : 0;
+    }
+    ru_exe_close(e);
+    return st;
+}
+
+static ru_status time_shares(const meter *m, const uint32_t *workers, uint32_t n, ru_pipe_layers *l,
+                             ru_err *err)
+{
+    ru_pipe_share *s = RU_NEW(m->arena, ru_pipe_share, n + 1);
+    if (s == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k <= n; k++) {
+        double error = 0;
+        RU_TRY(time_share(m, k == 0 ? 1 : workers[k - 1], &s[k], &error, err));
+        l->error = error > l->error ? error : l->error;
+    }
+    l->shares = s;
+    l->n_shares = n + 1;
+    return RU_OK;
+}
+
+/* Some batches, which nothing else reads beside. */
+static ru_status time_reading(const meter *m, int64_t *ns, ru_err *err)
+{
+    ru_stream *stream;
+    ru_batch batch;
+    ru_status st = RU_OK;
+    RU_TRY(rui_meter_stream(m, &stream, err));
+    ru_time t0 = ru_clock_now();
+    for (int64_t k = 1; k <= RUNS && st == RU_OK; k++) {
+        st = ru_stream_next(stream, &batch, err);
+        *ns = ru_time_since(ru_clock_now(), t0) / k;
+    }
+    ru_stream_close(stream);
+    return st;
+}
+
+/* The model of the type that the job names; of a job that was profiled there also its reading. */
+static ru_status open_facts(meter *m, ru_pipe_layers *l, ru_err *err)
+{
+    const ru_job_pipeline *p = &m->job->train.pipeline;
+    ru_world w;
+    ru_arena scratch;
+    ru_profile_model *model = RU_NEW(m->arena, ru_profile_model, 1);
+    RU_TRY(ru_world_file_load(p->facts, m->arena, &w, err));
+    ru_arena_init(&scratch, 0);
+    ru_status st = model != NULL
+                       ? ru_cost_profile(&w.facts, p->type, m->arena, &scratch, model, err)
+                       : full(err);
+    ru_arena_fini(&scratch);
+    m->facts = model;
+    for (uint32_t i = 0; i < w.facts.ops.n && st == RU_OK; i++) {
+        const ru_op_fact *op = &w.facts.ops.at[i];
+        const ru_step_fact *s = ru_cost_profile_of(&w.facts, op->rank);
+        bool mine = s != NULL && strcmp(op->device_type, p->type) == 0 &&
+                    strcmp(s->job, m->job->name) == 0 && s->batch == m->job->train.batch;
+        l->read_ns = mine ? (int64_t)s->input_ns : l->read_ns;
+    }
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", p->facts);
+}
+
+ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, const uint32_t *workers,
+                          uint32_t n_workers, ru_arena *arena, ru_pipe_layers *out, ru_err *err)
 {
     meter m = {.job = job, .arena = arena, .threads = threads};
     ru_pipe_layers l = {.micro = job->train.accumulate > 1 ? (uint32_t)job->train.accumulate : 1,
                         .schedule = (ru_pipe_schedule)job->train.pipeline.schedule};
     ru_status st = rui_meter_open(&m, err);
-    st = st == RU_OK ? list_layers(&m, &l.name, &l.n, err) : st;
+    bool facts = job->train.pipeline.facts[0] != '\0';
+    st = st == RU_OK && facts ? open_facts(&m, &l, err) : st;
+    st = st == RU_OK ? time_shares(&m, workers, n_workers, &l, err) : st;
+    st = st == RU_OK && l.read_ns == 0 ? time_reading(&m, &l.read_ns, err) : st;
+    if (st == RU_OK) {
+        l.samples = ru_dataset_count(m.data);
+        l.weight_bytes = bytes_of(&m.model.train, RU_ROLE_PARAM);
+        *out = l;
+        st = list_layers(&m, &l.name, &l.n, err);
+    }
     if (st == RU_OK) {
         l.forward_ns = RU_NEW(arena, int64_t, l.n);
         l.backward_ns = RU_NEW(arena, int64_t, l.n);
@@ -328,8 +451,33 @@ static double step_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double byte
     return slowest * (micro + p->n_stages - 1) / micro + sums;
 }
 
-static ru_status take(const ru_pipe_layers *l, const ru_pipe_plan *p, ru_arena *arena,
-                      ru_pipe_choice *c, ru_err *err)
+/* Data parallel: gradients are summed while the backward part goes on. Whoever divides the batch
+ * divides its reading. */
+static void choose_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
+                        ru_pipe_choice *c)
+{
+    double n = workers, forward = 0, all = 0, read_s = 1e-9 * (double)l->read_ns;
+    for (uint32_t k = 0; k < l->n; k++) {
+        forward += (double)l->forward_ns[k];
+        all += (double)(l->forward_ns[k] + l->backward_ns[k]);
+    }
+    c->sum_s = 2 * (n - 1) / n * (double)l->weight_bytes / bytes_per_s;
+    for (uint32_t k = 0; k < l->n_shares; k++) {
+        double s = 1e-9 * (double)l->shares[k].ns;
+        if (l->shares[k].workers == 1) {
+            c->single_s = s > read_s ? s : read_s;
+        }
+        if (l->shares[k].workers == workers) {
+            double late = (all > 0 ? forward / all : 0) * s + c->sum_s;
+            c->compute_s = s;
+            c->data_s = late > s ? late : s;
+            c->data_s = read_s / n > c->data_s ? read_s / n : c->data_s;
+        }
+    }
+}
+
+static ru_status take(const ru_pipe_layers *l, const ru_pipe_plan *p, double bytes_per_s,
+                      double pipeline_s, ru_arena *arena, ru_pipe_choice *c, ru_err *err)
 {
     const char **cut = RU_NEW(arena, const char *, l->n);
     int64_t *workers = RU_NEW(arena, int64_t, p->n_stages);
@@ -342,9 +490,18 @@ static ru_status take(const ru_pipe_layers *l, const ru_pipe_plan *p, ru_arena *
             cut[c->n_cut++] = l->name[k];
         }
     }
+    c->stage_bytes = c->sent_bytes = c->slowest_s = c->cut_s = 0;
     for (uint32_t k = 0; k < p->n_stages; k++) {
-        workers[k] = p->stages[k].workers;
+        const ru_pipe_stage *s = &p->stages[k];
+        workers[k] = s->workers;
+        double own = s->compute_s / s->workers, send = 2 * s->cut_bytes / bytes_per_s;
+        c->slowest_s = own > c->slowest_s ? own : c->slowest_s;
+        c->cut_s = send > c->cut_s ? send : c->cut_s;
+        c->stage_bytes = s->memory_bytes > c->stage_bytes ? s->memory_bytes : c->stage_bytes;
+        c->sent_bytes += 2 * s->cut_bytes + s->workers * (s->workers - 1.0) * s->param_bytes;
     }
+    double read_s = 1e-9 * (double)l->read_ns / p->stages[0].workers;
+    c->pipeline_s = read_s > pipeline_s ? read_s : pipeline_s;
     c->cut = cut;
     c->workers = workers;
     return RU_OK;
@@ -356,20 +513,24 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     const ru_pipe_plan *p;
     const char *asked;
     ru_pipe_choice c = {0};
+    if (l->n == 0) {
+        choose_data(l, workers, bytes_per_s, &c);
+        *out = c;
+        return RU_OK;
+    }
     RU_TRY(ask(l, workers, bytes_per_s, NULL, arena, &asked, &p, err));
     c.data_s = p->data_parallel_s;
     c.single_s = p->single_s;
+    choose_data(l, workers, bytes_per_s, &c);
     if (runs(l, p, workers)) {
-        RU_TRY(take(l, p, arena, &c, err));
-        c.pipeline_s = p->minibatch_s;
+        RU_TRY(take(l, p, bytes_per_s, p->minibatch_s, arena, &c, err));
         c.asked = asked;
     }
     if (!ru_pipe_flows_on(l->schedule)) { /* else each stage has one worker */
         RU_TRY(ask(l, workers, bytes_per_s, "pipeline", arena, &asked, &p, err));
         double s = step_s(l, p, bytes_per_s);
         if (runs(l, p, workers) && p->n_stages < workers && (c.n_cut == 0 || s < c.pipeline_s)) {
-            RU_TRY(take(l, p, arena, &c, err));
-            c.pipeline_s = s;
+            RU_TRY(take(l, p, bytes_per_s, s, arena, &c, err));
             c.asked = asked;
         }
     }

@@ -1,7 +1,9 @@
 /* Layers of a job's model, measured one by one: the input of the policy `pipe` for this job.
  *
  * Every layer with parameters is opened as a stage of its own and runs forward and backward on
- * this machine. What crosses behind each layer is what a cut there would send.
+ * this machine; so do the whole steps of data-parallel workers. What crosses behind each layer is
+ * what a cut there would send. With train.pipeline.facts nothing runs: times are predicted from
+ * the ops of a type of device (cost/step/profile.h).
  *
  * Thread: main. */
 #ifndef RU_TRAIN_PIPE_MEASURE_H
@@ -10,6 +12,13 @@
 #include "base/json.h"
 #include "train/job/job.h"
 #include "train/pipe/order.h"
+
+/* A worker of so many that divide the batch. */
+typedef struct ru_pipe_share {
+    uint32_t workers;
+    int64_t ns;           /* its step, without the sums */
+    int64_t memory_bytes; /* state, activations and what kernels need */
+} ru_pipe_share;
 
 typedef struct ru_pipe_layers {
     const char **name; /* [n] a cut begins the stage of layer k with name[k]; name[0]: the first */
@@ -21,13 +30,21 @@ typedef struct ru_pipe_layers {
     int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones */
     uint32_t micro;
     ru_pipe_schedule schedule;
-    double state; /* bytes of gradients and slots per byte of parameters */
+    double state;                /* bytes of gradients and slots per byte of parameters */
+    const ru_pipe_share *shares; /* [n_shares] */
+    uint32_t n_shares;
+    int64_t weight_bytes;
+    int64_t read_ns; /* of a batch alone; 0: not known */
+    int64_t samples; /* of the data */
+    double error;    /* of a step, to expect, relative */
 } ru_pipe_layers;
 
-/* Measure with `threads` threads (0: all cores). Everything lives in `arena`.
- * Errors: those of data and model; RU_E_CONFIG for a model that cannot be cut anywhere. */
-RU_MUST_USE ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena,
-                                      ru_pipe_layers *out, ru_err *err);
+/* Measure with `threads` threads (0: all cores), and the shares of 1 and of workers [n_workers].
+ * Everything lives in `arena`. Errors: those of data, model and facts; RU_E_CONFIG for a model that
+ * cannot be cut anywhere: *out has the shares all the same, and no layers. */
+RU_MUST_USE ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, const uint32_t *workers,
+                                      uint32_t n_workers, ru_arena *arena, ru_pipe_layers *out,
+                                      ru_err *err);
 /* As members of the open object of `j`, for `units` workers whose links have `bytes_per_s`;
  * units 0: without them. `method`: of the policy; NULL: that of the schedule. */
 void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s,
@@ -40,9 +57,14 @@ typedef struct ru_pipe_choice {
     uint32_t n_cut;                      /* 0: no pipeline of all workers was found */
     const int64_t *workers;              /* [n_cut + 1] of each stage */
     double pipeline_s, data_s, single_s; /* predicted for a step; pipeline_s 0: none */
-    const char *asked;                   /* the policy's input, JSON */
+    double compute_s, sum_s; /* of data_s: what a worker computes, and gradients on its link */
+    double slowest_s, cut_s; /* of pipeline_s: the slowest stage, and the cut that sends longest */
+    double stage_bytes;      /* memory of the worker of a stage that needs most */
+    double sent_bytes;       /* by all workers of the pipeline in a step */
+    const char *asked;       /* the policy's input, JSON */
 } ru_pipe_choice;
 
+/* Layers n 0: data parallel. Owner: in `arena`. Errors: those of the policy. */
 RU_MUST_USE ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
                                      ru_arena *arena, ru_pipe_choice *out, ru_err *err);
 

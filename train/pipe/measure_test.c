@@ -144,5 +144,37 @@ static void a_stage_gets_several_workers(void **state)
     ru_arena_fini(&arena);
 }
 
+/* Whole steps of the shares, sums that the backward part hides, and reading, which is divided. */
+static void data_parallel_steps_are_those_of_the_shares(void **state)
+{
+    (void)state;
+    layers x;
+    ru_arena arena;
+    ru_err err = {0};
+    ru_pipe_choice c;
+    const ru_pipe_share shares[] = {{1, 100000000, 7}, {4, 30000000, 5}};
+    ru_arena_init(&arena, 0);
+    init(&x, 2, 4);
+    x.forward[0] = x.forward[1] = 10000000;
+    x.backward[0] = x.backward[1] = 20000000;
+    x.l.shares = shares;
+    x.l.n_shares = 2;
+    x.l.weight_bytes = 1000000;
+    assert_ok(ru_pipe_choose(&x.l, 4, 1e7, &arena, &c, &err), err);
+    assert_true(fabs(c.single_s - 0.1) < 1e-12 && fabs(c.compute_s - 0.03) < 1e-12);
+    assert_true(fabs(c.sum_s - 0.15) < 1e-12); /* 2 * 3 / 4 of a megabyte */
+    assert_true(fabs(c.data_s - (0.01 + 0.15)) < 1e-9);
+    assert_ok(ru_pipe_choose(&x.l, 4, 1e9, &arena, &c, &err), err);
+    assert_true(fabs(c.data_s - 0.03) < 1e-12); /* hidden */
+    x.l.read_ns = 400000000;
+    assert_ok(ru_pipe_choose(&x.l, 4, 1e9, &arena, &c, &err), err);
+    assert_true(fabs(c.data_s - 0.1) < 1e-12 && fabs(c.single_s - 0.4) < 1e-12);
+    x.l.n = 0; /* a model that cannot be cut */
+    assert_ok(ru_pipe_choose(&x.l, 4, 1e9, &arena, &c, &err), err);
+    assert_true(c.n_cut == 0 && !c.pipeline && fabs(c.data_s - 0.1) < 1e-12);
+    ru_arena_fini(&arena);
+}
+
 RU_TESTS(train_measure, cmocka_unit_test(a_stage_gets_several_workers),
-         cmocka_unit_test(two_workers_get_the_best_cut), cmocka_unit_test(the_network_decides))
+         cmocka_unit_test(two_workers_get_the_best_cut), cmocka_unit_test(the_network_decides),
+         cmocka_unit_test(data_parallel_steps_are_those_of_the_shares))

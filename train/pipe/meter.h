@@ -2,6 +2,7 @@
 #ifndef RU_TRAIN_PIPE_METER_H
 #define RU_TRAIN_PIPE_METER_H
 
+#include "cost/step/profile.h"
 #include "train/job/job.h"
 #include "train/model/model.h"
 #include "train/model/stage.h"
@@ -14,6 +15,7 @@ typedef struct rui_meter {
     ru_model model;
     ru_step_options so; /* of one micro-batch as a part of the batch */
     ru_stages stages;
+    const ru_profile_model *facts; /* times are predicted from them; NULL: measured */
 } rui_meter;
 
 /* Of `job`, `arena` and `threads`. Errors: those of data and model. */
@@ -24,6 +26,9 @@ void rui_meter_close(rui_meter *m); /* also one that did not open */
  * `tune`: time algorithms, as the job says; else the library's own rule. */
 RU_MUST_USE ru_status rui_meter_step(const rui_meter *m, int64_t batch, bool tune,
                                      ru_step_graph *step, ru_exe **out, ru_err *err);
+/* Batches of the job from the first on; nothing is read ahead yet. Errors: also RU_E_CONFIG for a
+ * batch that is larger than the data. */
+RU_MUST_USE ru_status rui_meter_stream(const rui_meter *m, ru_stream **out, ru_err *err);
 /* Numbers like those of a network in all inputs: kernels take other times with zeros. */
 void rui_meter_fill(const ru_graph *g, ru_exe *e);
 

@@ -50,6 +50,24 @@ ru_status rui_meter_step(const rui_meter *m, int64_t batch, bool tune, ru_step_g
     return RU_OK;
 }
 
+ru_status rui_meter_stream(const rui_meter *m, ru_stream **out, ru_err *err)
+{
+    const ru_job *job = m->job;
+    const ru_stream_options so = {.seed = (uint64_t)job->train.seed,
+                                  .augment = job->data.augment,
+                                  .shuffle = ru_job_shuffle(job),
+                                  .batch = job->train.batch,
+                                  .threads = job->data.threads,
+                                  .bytes_max = job->data.memory};
+    if (ru_dataset_count(m->data) < job->train.batch) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.batch is %lld, but the training data contains %lld samples; set "
+                       "train.batch to at most that number",
+                       (long long)job->train.batch, (long long)ru_dataset_count(m->data));
+    }
+    return ru_stream_open(m->data, &so, out, err);
+}
+
 /* -- measuring ------------------------------------------------------------------------------------
  */
 
@@ -87,24 +105,6 @@ typedef struct bench {
     series compute, input, took;
     int64_t runs, cpu_ns; /* processor time of `compute` */
 } bench;
-
-static ru_status open_stream(bench *b, ru_err *err)
-{
-    const ru_job *job = b->m.job;
-    const ru_stream_options so = {.seed = (uint64_t)job->train.seed,
-                                  .augment = job->data.augment,
-                                  .shuffle = ru_job_shuffle(job),
-                                  .batch = job->train.batch,
-                                  .threads = job->data.threads,
-                                  .bytes_max = job->data.memory};
-    if (ru_dataset_count(b->m.data) < job->train.batch) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "train.batch is %lld, but the training data contains %lld samples; set "
-                       "train.batch to at most that number",
-                       (long long)job->train.batch, (long long)ru_dataset_count(b->m.data));
-    }
-    return ru_stream_open(b->m.data, &so, &b->stream, err);
-}
 
 static void take(bench *b, const ru_batch *batch)
 {
@@ -147,7 +147,7 @@ static ru_status measure(bench *b, ru_err *err)
         put(&b->compute, ru_time_since(ru_clock_now(), t0));
     }
     b->cpu_ns += ru_clock_cpu_ns();
-    RU_TRY(open_stream(b, err)); /* nothing is read ahead of it */
+    RU_TRY(rui_meter_stream(&b->m, &b->stream, err)); /* nothing is read ahead of it */
     ru_time t0 = ru_clock_now();
     for (series s = {0}; !enough(&s, b->opt) && s.n < b->opt->steps;) {
         RU_TRY(ru_stream_next(b->stream, &batch, err));
@@ -239,7 +239,7 @@ ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt, ru_ar
     if (st == RU_OK) {
         b.sample_x = ru_type_bytes(&b.m.so.x);
         b.sample_y = ru_type_bytes(&b.m.so.y);
-        st = open_stream(&b, err);
+        st = rui_meter_stream(&b.m, &b.stream, err);
     }
     st = st == RU_OK ? rui_meter_step(&b.m, job->train.batch, true, &b.step, &b.exe, err) : st;
     if (st == RU_OK) {
