@@ -8,6 +8,7 @@
 #include "store/natural.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
+#include "tool/plan/ways.h"
 #include "tool/plan/world_in.h"
 #include "tool/serve/client.h"
 #include "train/pipe/measure.h"
@@ -68,30 +69,6 @@ static bool is_job(const char *text)
     return model && data;
 }
 
-/* Hosts of a cluster file, and the slowest interface of them; none: what the policy assumes. */
-static ru_status read_cluster(const char *path, ru_arena *arena, uint32_t *units,
-                              double *bytes_per_s, ru_err *err)
-{
-    char *text;
-    int64_t size;
-    ru_conf *c;
-    ru_cluster cluster;
-    RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
-    RU_TRY(ru_conf_new(&ru_cluster_table, arena, &c, err));
-    RU_TRY(ru_conf_add_yaml(c, path, text, size, err));
-    RU_TRY(ru_conf_apply(c, &cluster, err));
-    *units = cluster.hosts.n;
-    for (uint32_t k = 0; k < cluster.hosts.n; k++) {
-        double x = cluster.hosts.at[k].net_bytes_per_s;
-        if (!(x > 0)) {
-            return RU_FAIL(err, RU_E_CONFIG, "%s: host '%s' has no net_bytes_per_s", path,
-                           cluster.hosts.at[k].name);
-        }
-        *bytes_per_s = k == 0 || x < *bytes_per_s ? x : *bytes_per_s;
-    }
-    return *units > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "%s names no host", path);
-}
-
 /* A job: its layers are measured here. */
 static ru_status add_job(const char *path, const char *cluster, ru_conf *c, ru_arena *arena,
                          ru_err *err)
@@ -102,7 +79,13 @@ static ru_status add_job(const char *path, const char *cluster, ru_conf *c, ru_a
     ru_pipe_layers layers;
     ru_text json = ru_text_arena(arena);
     ru_json j = ru_json_into(&json);
-    RU_TRY(cluster != NULL ? read_cluster(cluster, arena, &units, &bytes_per_s, err) : RU_OK);
+    ru_cluster hosts = {0};
+    RU_TRY(cluster != NULL ? rui_cluster_read(cluster, arena, &hosts, err) : RU_OK);
+    units = hosts.hosts.n;
+    for (uint32_t k = 0; k < units; k++) { /* the slowest interface */
+        double x = hosts.hosts.at[k].net_bytes_per_s;
+        bytes_per_s = k == 0 || x < bytes_per_s ? x : bytes_per_s;
+    }
     RU_TRY(ru_job_load(path, NULL, 0, arena, &job, NULL, err));
     RU_TRY(ru_pipe_measure(&job, job.train.threads, NULL, 0, arena, &layers, err));
     ru_json_open(&j, NULL, '{');
@@ -219,6 +202,14 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     bool first = ru_policy_find(in->args[0]) != NULL;
     const char *name = in->args[first || in->n_args == 1 ? 0 : 1];
     const char *path = in->n_args == 1 ? NULL : in->args[first ? 1 : 0];
+    if (in->n_args == 1 && !first && ru_cmd_text(in, "cluster") != NULL) {
+        const rui_ways_ask ask = {.job = name,
+                                  .cluster = ru_cmd_text(in, "cluster"),
+                                  .facts = ru_cmd_text(in, "facts"),
+                                  .least_money = ru_cmd_choice(in, "goal") == 1,
+                                  .json = ru_cmd_flag(in, "json")};
+        return rui_ways(&ask, in->arena, err);
+    }
     if (in->n_args == 1 && !first && ru_path_exists(name)) {
         return RU_FAIL(err, RU_E_USAGE,
                        "name a policy as well: rubato plan %s POLICY; `rubato plan --list` shows "
@@ -255,12 +246,20 @@ static const ru_opt opts[] = {
            "method of the policy: Rubato's own or a baseline (--help-input lists them)"),
     RU_OPT(TEXTS, "set", "KEY=VALUE", "change a key of the input"),
     RU_OPT(TEXT, "cluster", "FILE",
-           "with a job: hosts and their interfaces (the key cluster of a world file, as YAML)"),
+           "with a job: hosts, their interfaces, devices and prices (the key cluster of a world "
+           "file, as YAML); without a policy all ways to run the job there are compared"),
+    RU_OPT(
+        TEXT, "facts", "FILE",
+        "with a job and a cluster: profiles of `rubato profile`, from which times are predicted"),
+    RU_OPT(CHOICE, "goal", "WORD", "with a job and a cluster: what the winner has least of",
+           .choices = "time|money", .def = "time"),
     RU_OPT(FLAG, "json", NULL, "print the plan as one JSON object (rubato.plan/1)"),
 };
 
 static const ru_example examples[] = {
     {"rubato plan --list", "list all policies"},
+    {"rubato plan job.yaml --cluster cluster.yaml --facts devices.json",
+     "every way of running a job: data parallel, pipelines, one worker, by type of device"},
     {"rubato plan job.yaml pipe --cluster cluster.yaml",
      "measure the layers of a job here; compare data parallel training and pipelines on a cluster"},
     {"rubato plan share --example > in.yaml", "write an example input"},

@@ -182,13 +182,14 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_profile = {
     .name = "profile",
     .summary = "measure the steps of jobs op by op, on this machine under several quotas",
-    .about = "Each job is opened as `rubato train` opens it. Its steps run with data that is read "
-             "beside them, then on one batch in memory; then its data is read while nothing is "
-             "computed. "
-             "The file, a world file, has types of devices, times of ops and of steps; `rubato "
-             "explain FILE` "
-             "shows them. "
-             "Checkpoints and runs are not touched.",
+    .about =
+        "Each job is opened as `rubato train` opens it. Its steps run with data that is read "
+        "beside them, then on one batch in memory; then its data is read while nothing is "
+        "computed. "
+        "The file, a world file, has types of devices, times of ops and of steps; `rubato explain "
+        "FILE` shows them, and `rubato plan JOB --cluster CLUSTER --facts FILE` predicts steps "
+        "from them, also of nets that were not profiled. "
+        "Checkpoints and runs are not touched.",
     .args = "JOB.yaml...",
     .arg_min = 1,
     .arg_max = 64,

@@ -1,0 +1,370 @@
+#include "tool/plan/ways.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/table.h"
+#include "base/vec.h"
+#include "env/file/file.h"
+#include "train/pipe/measure.h"
+#include "train/worker/worker_pipe.h"
+
+enum { SINGLE, DATA, FLUSH, GPIPE, STASH, VERTICAL, ALL_UP_TO = 8 };
+static const char *const way_words[] = {"single", "data", "flush", "gpipe", "stash", "vertical"};
+static const ru_pipe_schedule schedules[] = {RU_PIPE_SCHEDULE_FLUSH, RU_PIPE_SCHEDULE_GPIPE,
+                                             RU_PIPE_SCHEDULE_STASH, RU_PIPE_SCHEDULE_VERTICAL};
+
+/* Hosts with one type of device. */
+typedef struct group {
+    const char *type;
+    uint32_t n, threads;
+    double bytes_per_s, usd_per_h; /* of the slowest, of the dearest */
+    int64_t memory_bytes;          /* of the smallest; 0: not known */
+    double error;
+} group;
+
+typedef struct way {
+    const group *of;
+    uint32_t workers, kind;
+    ru_pipe_choice c;
+    double step_s, epoch_s, usd, memory_bytes, net_bytes;
+    bool same; /* the job's own step, which auto takes */
+    bool fits;
+} way;
+
+RU_VEC(ways, way)
+
+typedef struct table_of {
+    const rui_ways_ask *ask;
+    ru_arena *arena;
+    ru_job job;
+    int64_t samples;
+    double read_s;
+    group *groups; /* [n] */
+    uint32_t n;
+    ways all;
+} table_of;
+
+/* -- the cluster
+ * -----------------------------------------------------------------------------------
+ */
+
+ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_cluster *out, ru_err *err)
+{
+    char *text;
+    int64_t size;
+    ru_conf *c;
+    RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
+    RU_TRY(ru_conf_new(&ru_cluster_table, arena, &c, err));
+    RU_TRY(ru_conf_add_yaml(c, path, text, size, err));
+    RU_TRY(ru_conf_apply(c, out, err));
+    for (uint32_t k = 0; k < out->hosts.n; k++) {
+        if (!(out->hosts.at[k].net_bytes_per_s > 0)) {
+            return RU_FAIL(err, RU_E_CONFIG, "%s: host '%s' has no net_bytes_per_s", path,
+                           out->hosts.at[k].name);
+        }
+    }
+    return out->hosts.n > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "%s names no host", path);
+}
+
+static const ru_cluster_device *device_of(const ru_cluster *c, const char *host)
+{
+    for (uint32_t i = 0; i < c->devices.n; i++) {
+        if (strcmp(c->devices.at[i].host, host) == 0) {
+            return &c->devices.at[i];
+        }
+    }
+    return NULL;
+}
+
+/* A worker a host, on its first device. */
+static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
+{
+    t->groups = RU_NEW(t->arena, group, c->hosts.n);
+    if (t->groups == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u hosts", c->hosts.n);
+    }
+    for (uint32_t i = 0; i < c->hosts.n; i++) {
+        const ru_cluster_host *h = &c->hosts.at[i];
+        const ru_cluster_device *d = device_of(c, h->name);
+        const char *type = d != NULL ? d->type : "cpu";
+        int64_t memory = d != NULL && d->memory_bytes > 0 ? d->memory_bytes : h->memory_bytes;
+        double usd = h->usd_per_h + (d != NULL ? d->usd_per_h : 0);
+        uint32_t k = 0, cores = d != NULL && d->cores > 0 ? d->cores : h->cores;
+        while (k < t->n && strcmp(t->groups[k].type, type) != 0) {
+            k++;
+        }
+        group *g = &t->groups[k];
+        if (k == t->n) {
+            *g = (group){type, 0, cores, h->net_bytes_per_s, usd, memory, 0};
+            t->n++;
+        }
+        g->n++;
+        g->threads = cores > 0 && cores < g->threads ? cores : g->threads;
+        g->bytes_per_s = fmin(g->bytes_per_s, h->net_bytes_per_s);
+        g->usd_per_h = fmax(g->usd_per_h, usd);
+        g->memory_bytes = memory > 0 && memory < g->memory_bytes ? memory : g->memory_bytes;
+    }
+    if (t->n > 1 && t->ask->facts == NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s has devices of %u types, '%s' and '%s' among them; steps here tell "
+                       "nothing of them: name a file of `rubato profile` with --facts",
+                       t->ask->cluster, t->n, t->groups[0].type, t->groups[1].type);
+    }
+    return RU_OK;
+}
+
+/* -- the ways
+ * --------------------------------------------------------------------------------------
+ */
+
+static ru_status add(table_of *t, way w, ru_err *err)
+{
+    double steps = ceil((double)t->samples / (double)t->job.train.batch), memory;
+    w.epoch_s = w.step_s * steps;
+    w.usd = w.epoch_s / 3600 * w.of->usd_per_h * w.workers;
+    memory = (double)w.of->memory_bytes;
+    w.fits = memory <= 0 || w.memory_bytes <= memory;
+    way *at = ways_push(&t->all, t->arena);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the ways");
+    }
+    *at = w;
+    return RU_OK;
+}
+
+static ru_status add_data(table_of *t, const group *g, const ru_pipe_layers *l, uint32_t n,
+                          const ru_pipe_choice *c, ru_err *err)
+{
+    double memory = 0;
+    for (uint32_t k = 0; k < l->n_shares; k++) {
+        memory = l->shares[k].workers == n ? (double)l->shares[k].memory_bytes : memory;
+    }
+    return add(t,
+               (way){.of = g,
+                     .workers = n,
+                     .kind = n > 1 ? DATA : SINGLE,
+                     .c = *c,
+                     .step_s = n > 1 ? c->data_s : c->single_s,
+                     .memory_bytes = memory,
+                     .net_bytes = 2 * (n - 1.0) * (double)l->weight_bytes,
+                     .same = true},
+               err);
+}
+
+/* Does auto take this schedule? The job's own; of those that drain the other one as well. */
+static bool is_jobs(const ru_job *job, ru_pipe_schedule s)
+{
+    ru_pipe_schedule own = (ru_pipe_schedule)job->train.pipeline.schedule;
+    return own == s || (!ru_pipe_flows_on(own) && !ru_pipe_flows_on(s));
+}
+
+static ru_status add_workers(table_of *t, const group *g, ru_pipe_layers *l, uint32_t n,
+                             bool pipelines, ru_err *err)
+{
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(schedules); k++) {
+        ru_pipe_choice c;
+        l->schedule = schedules[k];
+        if (k > 0 &&
+            (n == 1 || !pipelines || (ru_pipe_flows_on(schedules[k]) && !t->job.train.stale))) {
+            continue;
+        }
+        RU_TRY(ru_pipe_choose(l, n, g->bytes_per_s, t->arena, &c, err));
+        RU_TRY(k == 0 ? add_data(t, g, l, n, &c, err) : RU_OK);
+        if (n > 1 && pipelines && c.n_cut > 0) {
+            RU_TRY(add(t,
+                       (way){.of = g,
+                             .workers = n,
+                             .kind = FLUSH + k,
+                             .c = c,
+                             .step_s = c.pipeline_s,
+                             .memory_bytes = c.stage_bytes,
+                             .net_bytes = c.sent_bytes,
+                             .same = is_jobs(&t->job, schedules[k])},
+                       err));
+        }
+    }
+    return RU_OK;
+}
+
+/* All numbers of workers; of many hosts powers of two, and all. */
+static ru_status add_group(table_of *t, group *g, ru_err *err)
+{
+    uint32_t counts[ALL_UP_TO + 32], n = 0;
+    for (uint32_t k = 2; k <= g->n; k = k < ALL_UP_TO ? k + 1 : 2 * k) {
+        counts[n++] = k;
+    }
+    if (n > 0 && counts[n - 1] != g->n) {
+        counts[n++] = g->n;
+    }
+    while (n > 0 && counts[n - 1] > t->job.train.batch) {
+        n--; /* a worker has a sample at least */
+    }
+    ru_job job = t->job;
+    ru_pipe_layers l = {0};
+    if (t->ask->facts != NULL) {
+        job.train.pipeline.facts = t->ask->facts;
+        job.train.pipeline.type = g->type;
+    }
+    ru_status st = ru_pipe_measure(&job, g->threads, counts, n, t->arena, &l, err);
+    RU_TRY(st == RU_E_CONFIG && l.n_shares > 0 ? RU_OK : st);
+    bool pipelines = l.n > 0 && ru_pipe_job_against(&job) == NULL;
+    t->samples = l.samples;
+    t->read_s = 1e-9 * (double)l.read_ns;
+    g->error = l.error;
+    RU_TRY(add_workers(t, g, &l, 1, false, err));
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(add_workers(t, g, &l, counts[k], pipelines, err));
+    }
+    return RU_OK;
+}
+
+static uint32_t winner_of(const table_of *t)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t i = 0; i < t->all.n; i++) {
+        const way *w = &t->all.at[i], *b = best != UINT32_MAX ? &t->all.at[best] : NULL;
+        double first = 0, then = 0;
+        if (b != NULL) {
+            first = t->ask->least_money ? w->usd - b->usd : w->epoch_s - b->epoch_s;
+            then = t->ask->least_money ? w->epoch_s - b->epoch_s : w->usd - b->usd;
+        }
+        bool better = b == NULL || first < 0 || (first <= 0 && then < 0);
+        best = w->same && w->fits && better ? i : best;
+    }
+    return best;
+}
+
+/* -- what is shown
+ * ---------------------------------------------------------------------------------
+ */
+
+static void put_cut(const way *w, ru_text *t)
+{
+    for (uint32_t k = 0; k < w->c.n_cut && w->kind >= FLUSH; k++) {
+        ru_text_putf(t, "%s%s", k > 0 ? ", " : "", w->c.cut[k]);
+    }
+    for (uint32_t k = 0; k <= w->c.n_cut && w->kind >= FLUSH && w->c.n_cut + 1 < w->workers; k++) {
+        ru_text_putf(t, "%s%lld", k > 0 ? "-" : "; workers ", (long long)w->c.workers[k]);
+    }
+}
+
+/* What its time is made of, or why it cannot be taken. */
+static void put_why(const table_of *t, const way *w, ru_text *o)
+{
+    const ru_pipe_choice *c = &w->c;
+    double read_ms = 1e3 * t->read_s, step_ms = 1e3 * w->step_s;
+    if (!w->fits) {
+        ru_text_putf(o, "needs %.3g MB of the %.3g MB of a host", 1e-6 * w->memory_bytes,
+                     1e-6 * (double)w->of->memory_bytes);
+    } else if (!w->same) {
+        ru_text_putf(o, "%s; not taken unless train.pipeline.schedule names it",
+                     w->kind >= STASH ? "gradients are late" : "another schedule");
+    } else if (w->kind == SINGLE) {
+        ru_text_putf(o, "%s", step_ms <= read_ms ? "waits for reading" : "computes all alone");
+    } else if (w->kind == DATA) {
+        ru_text_putf(o, "computes %.3g ms, sums gradients for %.3g ms", 1e3 * c->compute_s,
+                     1e3 * c->sum_s);
+    } else {
+        ru_text_putf(o, "slowest stage %.3g ms, slowest cut %.3g ms, and filling and draining",
+                     1e3 * c->slowest_s, 1e3 * c->cut_s);
+    }
+}
+
+static ru_table table_in(const table_of *t)
+{
+    static const char *const columns[] = {"type",    "workers", "way",          "step_s",
+                                          "epoch_s", "usd",     "memory_bytes", "net_bytes",
+                                          "error",   "factor",  "cut",          "why"};
+    ru_table r = ru_table_in(t->arena);
+    uint32_t best = winner_of(t);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(columns); k++) {
+        bool left = k == 0 || k == 2 || k >= 10;
+        ru_table_col(&r, columns[k], left ? RU_TABLE_LEFT : RU_TABLE_RIGHT);
+    }
+    for (uint32_t i = 0; i < t->all.n; i++) {
+        const way *w = &t->all.at[i], *b = &t->all.at[best];
+        ru_text cut = ru_text_arena(t->arena), why = ru_text_arena(t->arena);
+        put_cut(w, &cut);
+        put_why(t, w, &why);
+        ru_table_str(&r, w->of->type);
+        ru_table_i64(&r, w->workers);
+        ru_table_str(&r, way_words[w->kind]);
+        ru_table_ns(&r, (int64_t)(1e9 * w->step_s));
+        ru_table_ns(&r, (int64_t)(1e9 * w->epoch_s));
+        ru_table_f64(&r, w->usd, 6);
+        ru_table_bytes(&r, (int64_t)w->memory_bytes);
+        ru_table_bytes(&r, (int64_t)w->net_bytes);
+        ru_table_percent(&r, w->of->error, 1);
+        ru_table_f64(&r, t->ask->least_money ? w->usd / b->usd : w->epoch_s / b->epoch_s, 2);
+        ru_table_str(&r, cut.p);
+        ru_table_str(&r, why.p);
+    }
+    return r;
+}
+
+static ru_status show(const table_of *t, ru_err *err)
+{
+    ru_text out = ru_text_arena(t->arena);
+    ru_table r = table_in(t);
+    const way *w = &t->all.at[winner_of(t)];
+    ru_text sets = ru_text_arena(t->arena);
+    ru_text_putf(&sets, "train.pipeline={bytes_per_s: %.6g", w->of->bytes_per_s);
+    if (t->ask->facts != NULL) {
+        ru_text_putf(&sets, ", facts: %s, type: %s", t->ask->facts, w->of->type);
+    }
+    ru_text_put(&sets, "}");
+    if (t->ask->json) {
+        ru_json j = ru_json_into(&out);
+        ru_json_open(&j, NULL, '{');
+        ru_json_str(&j, "schema", "rubato.ways/1");
+        ru_json_str(&j, "goal", t->ask->least_money ? "money" : "time");
+        ru_json_i64(&j, "chosen", winner_of(t));
+        ru_json_f64(&j, "read_s", t->read_s);
+        ru_json_str(&j, "set", sets.p);
+        RU_TRY(ru_table_json(&r, &j, "ways", err));
+        ru_json_close(&j);
+        ru_text_put(&out, "\n");
+    } else {
+        ru_text cut = ru_text_arena(t->arena);
+        put_cut(w, &cut);
+        ru_text_putf(&out, "%s: %s on %u x %s%s%s, a step takes %.3g ms\n",
+                     t->ask->least_money ? "least money" : "least time", way_words[w->kind],
+                     w->workers, w->of->type, cut.n > 0 ? ", cut at " : "", cut.n > 0 ? cut.p : "",
+                     1e3 * w->step_s);
+        RU_TRY(ru_table_print(&r, 2, &out, err));
+        ru_text_putf(&out,
+                     "times are %s; reading a batch alone takes %.3g ms; sums overlap the backward "
+                     "part, and workers are of one type\n",
+                     t->ask->facts != NULL ? "predicted from profiles" : "measured here",
+                     1e3 * t->read_s);
+        if (w->workers > 1) {
+            ru_text_putf(&out, "rubato train %s -w %u --set train.parallel=auto --set '%s'\n",
+                         t->ask->job, w->workers, sets.p);
+        }
+    }
+    fputs(out.p, stdout);
+    return RU_OK;
+}
+
+ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err)
+{
+    ru_cluster c;
+    table_of t = {.ask = ask, .arena = arena};
+    RU_TRY(rui_cluster_read(ask->cluster, arena, &c, err));
+    RU_TRY(ru_job_load(ask->job, NULL, 0, arena, &t.job, NULL, err));
+    RU_TRY(group_hosts(&t, &c, err));
+    for (uint32_t k = 0; k < t.n; k++) {
+        RU_TRY(add_group(&t, &t.groups[k], err));
+    }
+    if (winner_of(&t) == UINT32_MAX) {
+        const way *w = &t.all.at[0];
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no way fits into the memory of the hosts: one worker needs %.4g MB, and "
+                       "'%s' has %.4g MB; lower train.batch or raise train.accumulate",
+                       1e-6 * w->memory_bytes, w->of->type, 1e-6 * (double)w->of->memory_bytes);
+    }
+    return show(&t, err);
+}

@@ -1,0 +1,24 @@
+/* Every way in which the machines of a cluster can run a job, side by side.
+ *
+ * Thread: main only. */
+#ifndef RU_TOOL_WAYS_H
+#define RU_TOOL_WAYS_H
+
+#include "world/cluster.h"
+
+typedef struct rui_ways_ask {
+    const char *job, *cluster; /* files */
+    const char *facts;         /* of `rubato profile`; NULL: times are measured here */
+    bool least_money;          /* else least time */
+    bool json;
+} rui_ways_ask;
+
+/* The cluster in a file (YAML or JSON). Errors: RU_E_MISSING, RU_E_CONFIG: also for one without
+ * hosts, or a host without net_bytes_per_s. */
+RU_MUST_USE ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_cluster *out,
+                                       ru_err *err);
+/* Print the ways, the winner first in a sentence. Errors: those of job, data and facts;
+ * RU_E_INFEASIBLE when no way fits. */
+RU_MUST_USE ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err);
+
+#endif
