@@ -3,7 +3,8 @@
 #
 #   1. two jobs are profiled here; the file is a world file with ops and steps of both, and a third is added;
 #   2. under quotas, where control groups can be made, each is a type; else the sentence says what is missing;
-#   3. what cannot be is refused.
+#   3. all ways on a cluster, and what auto takes with the same facts;
+#   4. what cannot be is refused.
 set -eu
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-profile-XXXXXX")
@@ -55,6 +56,42 @@ else
 fi
 
 # 3.
+cat >cluster.yaml <<C
+hosts:
+  - {name: a, cores: 1, net_bytes_per_s: 1e6, usd_per_h: 0.1}
+  - {name: b, cores: 1, net_bytes_per_s: 1e6, usd_per_h: 0.1}
+devices: [{name: a, host: a, type: here}, {name: b, host: b, type: here}]
+C
+timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --json >ways.json 2>ways.log || fail "ways: $(cat ways.log)"
+timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json >ways.txt 2>&1 || fail "ways: $(cat ways.txt)"
+has ways.txt 'least time: '
+has ways.txt 'predicted from profiles'
+timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --goal money >money.txt 2>&1 || fail "measured: $(cat money.txt)"
+has money.txt 'least money: single on 1 x here'
+has money.txt 'measured here'
+timeout --foreground 100 "$rubato" train wide.yaml -w 2 --out run --set train.parallel=auto \
+    --set "train.pipeline={facts: $work/devices.json, type: here, bytes_per_s: 1e6}" >auto.log 2>&1 || fail "auto: $(tail -3 auto.log)"
+python3 - ways.json auto.log <<P || fail "auto and plan differ: $(head -2 auto.log)"
+import json, re, sys
+ways = [w for w in json.load(open(sys.argv[1]))["ways"] if w["workers"] == 2]
+said = open(sys.argv[2]).read()
+data = next(w for w in ways if w["way"] == "data")
+flush = next(w for w in ways if w["way"] == "flush")
+got = re.search(r"layers predicted; .* data parallel ([0-9.e+-]+) ms, pipeline ([0-9.e+-]+) ms, cut at (\S+) ", said)
+assert abs(float(got[1]) / (1e3 * data["step_s"]) - 1) < 0.01, (got[1], data)
+assert abs(float(got[2]) / (1e3 * flush["step_s"]) - 1) < 0.01, (got[2], flush)
+assert got[3] == flush["cut"]
+assert ("trains as a pipeline" in said) == (flush["step_s"] < data["step_s"])
+P
+
+# 4.
+! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts missing.json >bad.log 2>&1 || fail "no facts"
+has bad.log missing.json
+sed 's/host: b, type: here/host: b, type: there/' cluster.yaml >two.yaml
+! timeout --foreground 60 "$rubato" plan wide.yaml --cluster two.yaml >bad.log 2>&1 || fail "two types without facts"
+has bad.log "'here' and 'there'"
+! timeout --foreground 60 "$rubato" plan wide.yaml --cluster two.yaml --facts devices.json >bad.log 2>&1 || fail "a type without facts"
+has bad.log "'there'"
 ! profile bad.log small.yaml --quota 20,none --out bad.json || fail "a quota of none"
 has bad.log "whole percents of a core"
 ! profile bad.log small.yaml --set train.batch=500 --out bad.json || fail "more than the data"
