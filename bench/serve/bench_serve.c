@@ -13,6 +13,7 @@
 #include "bench/serve/load.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "env/process/memory.h"
 #include "env/process/process.h"
 #include "web/fetch.h"
 
@@ -544,6 +545,45 @@ static ru_status log_cost(bench *w, const model *m)
         w->err);
 }
 
+/* p99 of others beside connections that ask nothing, as many as the system allows up to 10^4, over
+ * that without them. */
+static ru_status beside_silent(bench *w, const model *m)
+{
+    enum { SILENT = 10000, OWN = 1000 };
+    const char *name = ru_arena_printf(w->b->arena, "%s p99 beside silent sockets", m->name);
+    double p99[2][RU_BENCH_ROUNDS_MAX];
+    uint32_t files = ru_files_max(SILENT + OWN);
+    rui_side s = {0};
+    if (!ru_bench_wants(w->b, name)) {
+        return RU_OK;
+    }
+    ru_status st = ours(w, m, NULL, NULL, &s);
+    st = st == RU_OK ? closed(w, &s, &m->binary, CONNS, &w->out) : st;
+    rui_load l = {.address = s.address,
+                  .request = m->binary.p,
+                  .size_bytes = m->binary.n,
+                  .conns = CONNS,
+                  .per_s = 0.3 * (double)w->out.ok / w->out.seconds,
+                  .seconds = w->seconds,
+                  .seed = 1};
+    for (uint32_t k = 0; st == RU_OK && k < 2 * w->rounds; k++) {
+        l.silent = k % 2 == 0 ? 0 : files >= SILENT + OWN ? SILENT : files > OWN ? files - OWN : 0;
+        st = rui_load_run(&l, &w->out, w->err);
+        p99[k % 2][k / 2] = (double)ru_hist_quantile(&w->out.latency, 0.99) * 1e-3;
+    }
+    rui_side_end(&s);
+    RU_TRY(st);
+    return ru_bench_add(w->b,
+                        &(ru_bench_row){.name = name,
+                                        .unit = "us",
+                                        .lower = true,
+                                        .peer = "without them",
+                                        .goal = 1 / 1.2,
+                                        .ours = ru_bench_stat_of(p99[1], w->rounds),
+                                        .theirs = ru_bench_stat_of(p99[0], w->rounds)},
+                        w->err);
+}
+
 /* Until batches of so many rows are open. */
 static ru_status until_grown(bench *w, const rui_side *s, int64_t rows)
 {
@@ -641,6 +681,7 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
                                .seconds = w.seconds,
                                .seed = 3};
         RU_TRY(k == 1 ? rui_bench_simulate(b, &load, m->path, w.rounds, err) : RU_OK);
+        RU_TRY(k == 1 ? beside_silent(&w, m) : RU_OK);
         RU_TRY(k == 0   ? log_cost(&w, m)
                : k == 1 ? first_answer(&w, m)
                : k == 2 ? batch_size(&w, m)

@@ -46,7 +46,7 @@ static ru_status lost(const run *r, const char *what)
                    errno != 0 ? strerror(errno) : "the answer is not HTTP");
 }
 
-static ru_status dial(run *r, conn *c)
+static ru_status dial(run *r, int *fd)
 {
     ru_str rest = ru_str_c(r->l->address), host;
     struct sockaddr_in to = {.sin_family = AF_INET};
@@ -57,13 +57,19 @@ static ru_status dial(run *r, conn *c)
     ru_text t = ru_text_into(text, sizeof text);
     ru_text_put_n(&t, host.p, ok ? host.n : 0);
     to.sin_port = htons((uint16_t)port);
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (!ok || inet_pton(AF_INET, text, &to.sin_addr) != 1 || c->fd < 0 ||
-        connect(c->fd, (struct sockaddr *)&to, sizeof to) != 0) {
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (!ok || inet_pton(AF_INET, text, &to.sin_addr) != 1 || *fd < 0 ||
+        connect(*fd, (struct sockaddr *)&to, sizeof to) != 0) {
         return lost(r, "connect");
     }
+    (void)setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return RU_OK;
+}
+
+static ru_status join(run *r, conn *c)
+{
     struct epoll_event ev = {.events = EPOLLIN, .data.u64 = (uint64_t)(c - r->conns)};
-    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    RU_TRY(dial(r, &c->fd));
     return epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->fd, &ev) == 0 ? RU_OK : lost(r, "epoll");
 }
 
@@ -215,9 +221,14 @@ ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
     ru_status st = r.conns != NULL && r.idle != NULL && r.epoll >= 0
                        ? RU_OK
                        : RU_FAIL(err, RU_E_MEM, "no memory for %u connections", l->conns);
-    uint32_t opened = 0;
+    int *silent = calloc(l->silent + 1, sizeof *silent);
+    uint32_t opened = 0, n_silent = 0;
+    st = silent != NULL ? st : RU_FAIL(err, RU_E_MEM, "no memory for %u connections", l->silent);
+    while (st == RU_OK && n_silent < l->silent) {
+        st = dial(&r, &silent[n_silent++]);
+    }
     while (st == RU_OK && opened < l->conns) {
-        st = dial(&r, &r.conns[opened]);
+        st = join(&r, &r.conns[opened]);
         r.idle[r.n_idle++] = opened++;
     }
     int64_t from = ru_clock_now().ns;
@@ -235,9 +246,13 @@ ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
             close(r.conns[k].fd);
         }
     }
+    while (n_silent > 0) {
+        close(silent[--n_silent]);
+    }
     if (r.epoll >= 0) {
         close(r.epoll);
     }
+    free(silent);
     free(r.conns);
     free(r.idle);
     return st;

@@ -35,6 +35,7 @@ typedef struct rui_load {
     uint32_t n_kinds;           /* at most RUI_LOAD_KINDS */
     const ru_markov *arrivals;  /* in place of Poisson's, while per_s is not 0; NULL: none */
     double window_s;            /* late ones are counted by windows too; 0: not */
+    uint32_t silent;            /* connections that open before the others and ask nothing */
     uint32_t conns;             /* open loop: requests beyond that wait at the client, and count */
     double per_s;               /* Poisson arrivals; 0: closed loop */
     double seconds;
