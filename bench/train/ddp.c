@@ -5,6 +5,9 @@
  * with one thread and is held to one core, the same for both sides. A round is a whole job of some
  * steps on each side, in turns; its figure is the median step after the first ones. The bound of a
  * step is the larger of computing alone and moving 2(N-1)/N of the gradients at the link's rate.
+ * Beside it stands the same job whose steps wait for all sums of the one before (train.barrier). On
+ * links of the last kind a step's transfers take TRANSFERS times as long as computing alone: there
+ * a step gains most from not waiting.
  * "Alone" is without a network: as many workers compute at the same time on the same cores, each a
  * job of its own, because cores of one machine share its memory, and four workers two cores. */
 #include <jansson.h>
@@ -46,7 +49,13 @@ typedef struct rate {
     double bytes_per_s; /* of TCP payload on such a link */
 } rate;
 
-static const rate rates[] = {{"1 Gbit/s", "1gbit", 119.5e6}, {"10 Gbit/s", "10gbit", 1170e6}};
+/* The last one is set when computing alone is measured. */
+static const rate rates[] = {{"1 Gbit/s", "1gbit", 119.5e6},
+                             {"10 Gbit/s", "10gbit", 1170e6},
+                             {"transfers 1.5 x compute", NULL, 0}};
+
+#define TRANSFERS 1.5
+#define PAYLOAD   0.956 /* of a link's rate */
 
 typedef struct ddp {
     ru_bench *b;
@@ -58,7 +67,9 @@ typedef struct ddp {
 typedef struct job {
     const net *n;
     const rate *r;
+    rate set; /* where the rate follows from computing */
     uint32_t workers;
+    bool barrier;     /* a step waits for all sums of the one before */
     const char *yaml; /* path */
     const char *out;  /* run directory */
 } job;
@@ -149,9 +160,10 @@ static ru_status write_job(const ddp *d, job *j, ru_err *err)
     const char *text =
         ru_arena_printf(a,
                         "name: ddp\nmodel: %s\ndata: %s\ntrain: {optimizer: %s, batch: %lld, "
-                        "steps: %u, threads: 1}\n"
+                        "steps: %u, threads: 1, barrier: %s}\n"
                         "checkpoint: {every: 0s, keep: 1}\n",
-                        model, data, optimizer, (long long)j->n->batch * j->workers, d->steps);
+                        model, data, optimizer, (long long)j->n->batch * j->workers, d->steps,
+                        j->barrier ? "always" : "auto");
     j->yaml = ru_arena_printf(a, "%s/ddp.yaml", dir);
     j->out = ru_arena_printf(a, "%s/ddp-run", dir);
     if (text == NULL || j->yaml == NULL || j->out == NULL) {
@@ -185,10 +197,29 @@ static ru_status lab_up(const ddp *d, const job *j, ru_err *err)
 {
     const char *hosts = ru_arena_printf(d->b->arena, "%u", j->workers);
     const char *owner = ru_arena_printf(d->b->arena, "%lld", (long long)ru_self_pid());
-    const char *argv[] = {d->lab_script, "up",      d->lab,  hosts,       "--rate",
-                          j->r->tc,      "--burst", "512kb", "--latency", "20ms",
-                          "--owner",     owner,     NULL};
+    const char *argv[] = {d->lab_script, "up",      d->lab,
+                          hosts,         "--rate",  j->r->tc != NULL ? j->r->tc : "1gbit",
+                          "--burst",     "512kb",   "--latency",
+                          "20ms",        "--owner", owner,
+                          NULL};
     return run_lab(argv, err);
+}
+
+/* Links whose transfers of a step take TRANSFERS times as long as computing. */
+static ru_status lab_rate(const ddp *d, job *j, double alone, ru_err *err)
+{
+    double bytes = 2.0 * (j->workers - 1) / j->workers * (double)j->n->gradient_bytes;
+    j->set = *j->r;
+    j->set.bytes_per_s = bytes / (TRANSFERS * alone);
+    j->set.tc = ru_arena_printf(d->b->arena, "%.0fkbit", j->set.bytes_per_s / PAYLOAD * 8e-3);
+    j->r = &j->set;
+    fprintf(stderr, "computing alone takes %.3f s: links of %s\n", alone, j->set.tc);
+    for (uint32_t k = 1; k <= j->workers; k++) {
+        const char *host = ru_arena_printf(d->b->arena, "%u", k);
+        const char *argv[] = {d->lab_script, "rate", d->lab, host, j->set.tc, NULL};
+        RU_TRY(run_lab(argv, err));
+    }
+    return RU_OK;
 }
 
 static void lab_down(const ddp *d)
@@ -441,6 +472,19 @@ static ru_status add_rows(ddp *d, const job *j, const char *name, double *ours, 
     return ru_bench_add(d->b, &row, err);
 }
 
+static ru_status add_barrier(ddp *d, const job *j, const char *name, double *ours, double *held,
+                             uint32_t n, ru_err *err)
+{
+    const ru_bench_row row = {.name = ru_arena_printf(d->b->arena, "%s, barrier", name),
+                              .unit = "s/step",
+                              .lower = true,
+                              .ours = ru_bench_stat_of(ours, n),
+                              .theirs = ru_bench_stat_of(held, n),
+                              .peer = "train.barrier: always",
+                              .goal = j->r == &j->set ? 1.12 : 0.98};
+    return ru_bench_add(d->b, &row, err);
+}
+
 /* The same script over Rubato's process group and over gloo. */
 static ru_status add_group(ddp *d, const char *name, double *ours, double *theirs, uint32_t n,
                            const char *missing, ru_err *err)
@@ -461,14 +505,19 @@ static ru_status add_group(ddp *d, const char *name, double *ours, double *their
 static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
 {
     double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], group[RU_BENCH_ROUNDS_MAX];
+    double held[RU_BENCH_ROUNDS_MAX];
     double alone = 0;
     const char *missing = NULL, *no_group = NULL;
     RU_TRY(write_job(d, j, err));
     RU_TRY(lab_up(d, j, err));
     ru_status st = run_alone(d, j, &alone, err);
-    st = st == RU_OK ? write_job(d, j, err) : st;
+    st = st == RU_OK && j->r->tc == NULL ? lab_rate(d, j, alone, err) : st;
     for (uint32_t k = 0; k < d->rounds && st == RU_OK; k++) {
-        st = run_ours(d, j, &ours[k], err);
+        for (uint32_t side = 0; side < 2 && st == RU_OK; side++) {
+            j->barrier = side != k % 2;
+            st = write_job(d, j, err);
+            st = st == RU_OK ? run_ours(d, j, j->barrier ? &held[k] : &ours[k], err) : st;
+        }
         ru_err why;
         if (st == RU_OK && missing == NULL && run_theirs(d, j, "gloo", &theirs[k], &why) != RU_OK) {
             no_group = missing =
@@ -482,6 +531,7 @@ static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
     lab_down(d);
     RU_TRY(st);
     RU_TRY(add_rows(d, j, name, ours, theirs, d->rounds, missing, alone, err));
+    RU_TRY(add_barrier(d, j, name, ours, held, d->rounds, err));
     return add_group(d, name, group, theirs, d->rounds, no_group, err);
 }
 
