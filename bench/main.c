@@ -18,45 +18,46 @@
 #include "tool/run.h"
 
 /* X(name, function, what it measures) */
-#define BENCH_LIST(X)                                                                             \
-    X(train, ru_bench_train, "training speed and memory compared with PyTorch, f32 and bf16")     \
-    X(infer, ru_bench_infer,                                                                      \
-      "inference of exported ONNX models compared with PyTorch and ONNX Runtime")                 \
-    X(reader, ru_bench_reader,                                                                    \
-      "speed of reading files and stores, warm and cold, compared with fio, PyTorch's "           \
-      "DataLoader and Pillow")                                                                    \
-    X(storage, ru_bench_storage,                                                                  \
-      "epochs of JPEGs whose samples are kept, compared with none kept and PyTorch's DataLoader") \
-    X(ddp, ru_bench_ddp,                                                                          \
-      "data-parallel steps on shaped links compared with PyTorch DDP over gloo")                  \
-    X(net, ru_bench_net,                                                                          \
-      "latency of urgent messages beside bulk transfers on shaped links, compared with gRPC and " \
-      "iperf3")                                                                                   \
-    X(collective, ru_bench_collective,                                                            \
-      "all-reduce of 2, 4 and 8 processes compared with Open MPI and gloo")                       \
-    X(elastic, ru_bench_elastic,                                                                  \
-      "several workers compared with one process; cost of a crash and of a join")                 \
-    X(fleet, ru_bench_fleet,                                                                      \
-      "federated rounds in simulated time: choice, memory, tiers compared with any clients")      \
-    X(params, ru_bench_params,                                                                    \
-      "apps with shared parameters compared with single-process programs")                        \
-    X(start, ru_bench_start, "time from program start to the end of the first training step")     \
-    X(trace, ru_bench_trace, "cost of a trace record, and of recording to a step")                \
-    X(order, ru_bench_order,                                                                      \
-      "steps of workers that pull parameters in different orders, on shaped links")               \
-    X(clock, ru_bench_clock,                                                                      \
-      "how well traces of four hosts with wrong clocks are laid over each other")                 \
-    X(whatif, ru_bench_whatif,                                                                    \
-      "steps that `rubato explain --if` predicts from one trace compared with measured ones")     \
-    X(predict, ru_bench_predict,                                                                  \
-      "predicted times of transfers and sums compared with measured ones, on real workers")       \
-    X(serve, ru_bench_serve,                                                                      \
-      "rubato serve compared with uvicorn and ONNX Runtime, and with its own promises")           \
-    X(promise, ru_bench_promise,                                                                  \
-      "a promise at the least cost: batches on functions, a training on the cores of a server")   \
-    X(cluster, ru_bench_cluster,                                                                  \
-      "the scheduler of a cluster: rounds, durable events, history; jobs under three methods")    \
-    X(sim, ru_bench_sim,                                                                          \
+#define BENCH_LIST(X)                                                                              \
+    X(train, ru_bench_train, "training speed and memory compared with PyTorch, f32 and bf16")      \
+    X(infer, ru_bench_infer,                                                                       \
+      "inference of exported ONNX models compared with PyTorch and ONNX Runtime")                  \
+    X(reader, ru_bench_reader,                                                                     \
+      "speed of reading files and stores, warm and cold, compared with fio, PyTorch's "            \
+      "DataLoader and Pillow")                                                                     \
+    X(storage, ru_bench_storage,                                                                   \
+      "epochs of JPEGs whose samples are kept, compared with none kept and PyTorch's DataLoader; " \
+      "files of pipelines on two folders, placed by what was learned and by first fit")            \
+    X(ddp, ru_bench_ddp,                                                                           \
+      "data-parallel steps on shaped links compared with PyTorch DDP over gloo")                   \
+    X(net, ru_bench_net,                                                                           \
+      "latency of urgent messages beside bulk transfers on shaped links, compared with gRPC and "  \
+      "iperf3")                                                                                    \
+    X(collective, ru_bench_collective,                                                             \
+      "all-reduce of 2, 4 and 8 processes compared with Open MPI and gloo")                        \
+    X(elastic, ru_bench_elastic,                                                                   \
+      "several workers compared with one process; cost of a crash and of a join")                  \
+    X(fleet, ru_bench_fleet,                                                                       \
+      "federated rounds in simulated time: choice, memory, tiers compared with any clients")       \
+    X(params, ru_bench_params,                                                                     \
+      "apps with shared parameters compared with single-process programs")                         \
+    X(start, ru_bench_start, "time from program start to the end of the first training step")      \
+    X(trace, ru_bench_trace, "cost of a trace record, and of recording to a step")                 \
+    X(order, ru_bench_order,                                                                       \
+      "steps of workers that pull parameters in different orders, on shaped links")                \
+    X(clock, ru_bench_clock,                                                                       \
+      "how well traces of four hosts with wrong clocks are laid over each other")                  \
+    X(whatif, ru_bench_whatif,                                                                     \
+      "steps that `rubato explain --if` predicts from one trace compared with measured ones")      \
+    X(predict, ru_bench_predict,                                                                   \
+      "predicted times of transfers and sums compared with measured ones, on real workers")        \
+    X(serve, ru_bench_serve,                                                                       \
+      "rubato serve compared with uvicorn and ONNX Runtime, and with its own promises")            \
+    X(promise, ru_bench_promise,                                                                   \
+      "a promise at the least cost: batches on functions, a training on the cores of a server")    \
+    X(cluster, ru_bench_cluster,                                                                   \
+      "the scheduler of a cluster: rounds, durable events, history; jobs under three methods")     \
+    X(sim, ru_bench_sim,                                                                           \
       "simulator: events, time and memory by number of workers; seeds with faults")
 
 static const struct {

@@ -58,6 +58,8 @@ const char *rui_fio_text(const rui_fio *how, uint32_t n_sizes, ru_arena *arena);
 ru_status rui_bench_cold(ru_bench *b, ru_err *err);
 /* Rows of the tuner on the disk. */
 ru_status rui_bench_disk(ru_bench *b, ru_err *err);
+/* Rows of files of programs on two throttled folders in `dir`. */
+ru_status rui_bench_live(ru_bench *b, const char *dir, ru_err *err);
 /* rubato bench storage. */
 ru_status ru_bench_storage(ru_bench *b, ru_err *err);
 /* Rows of processor time with fixed files and memory. */

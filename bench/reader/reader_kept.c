@@ -134,14 +134,13 @@ static ru_status bench(ru_bench *b, const char *dir, ru_err *err)
 ru_status ru_bench_storage(ru_bench *b, ru_err *err)
 {
     const char *dir = ru_path_join(b->arena, b->dir, "storage");
-    if (!ru_bench_wants(b, kept_name) && !ru_bench_wants(b, fill_name)) {
-        return RU_OK;
-    }
     if (dir == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the benchmark is full");
     }
     RU_TRY(ru_dir_make(dir, err));
-    ru_status st = bench(b, dir, err);
+    bool decoded = ru_bench_wants(b, kept_name) || ru_bench_wants(b, fill_name);
+    ru_status st = decoded ? bench(b, dir, err) : RU_OK;
+    st = st == RU_OK ? rui_bench_live(b, dir, err) : st;
     ru_status removed = ru_path_remove(dir, st == RU_OK ? err : NULL);
     return st == RU_OK ? removed : st;
 }
