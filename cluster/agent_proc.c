@@ -12,7 +12,8 @@
 #include "cluster/account.h"
 #include "env/file/file.h"
 
-static const int64_t end_patience_ns = 60 * INT64_C(1000000000);  /* from SIGINT to SIGKILL */
+static const int64_t end_patience_ns = 60 * INT64_C(1000000000);    /* from SIGINT to SIGKILL */
+static const int64_t leave_patience_ns = 600 * INT64_C(1000000000); /* from SIGTERM to it */
 static const int64_t begin_patience_ns = 5 * INT64_C(1000000000); /* of a record without process */
 static const int64_t stale_ns = 2 * INT64_C(1000000000);  /* in which one comes into the job */
 static const int64_t again_ns = 10 * INT64_C(1000000000); /* after one that failed */
@@ -348,6 +349,9 @@ static void part(rui_proc *p, const ru_cluster_order *o, ru_time now)
         send_signal(p, SIGKILL, now); /* the next generation must not meet it */
     } else if (p->alive && (o == NULL || o->end)) {
         end_one(p, now);
+    } else if (p->alive && p->sent == SIGTERM &&
+               ru_time_since(now, p->sent_at) > leave_patience_ns) {
+        send_signal(p, SIGKILL, now); /* it hangs: others wait for its slot */
     }
 }
 
