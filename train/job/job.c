@@ -325,7 +325,18 @@ static const ru_conf_field placed_fields[] = {
         F64_MAP, ru_job_placed, devices, "{}",
         "device, a worker from 1, of each layer or module, as in {branch1: 1, branch2: 2}; a name "
         "is the beginning of the names of its parameters, the longest one counts; layers without "
-        "a name here are on device 1, and what only joins layers is where its first input is made"),
+        "a name here are on device 1, and what only joins layers is where its first input is "
+        "made; none: the best placement on the workers, from measured layers"),
+    RU_ROW_AS("memory", SIZE, ru_job_placed, memory_bytes, "0",
+              "most memory of parameters, optimizer, gradients and activations on a device; 0: no "
+              "bound",
+              RU_IN(0, 1e15)),
+    RU_ROW(F64, ru_job_placed, bytes_per_s, "2e9",
+           "where Rubato chooses: bytes that a worker can send to another one in a second",
+           RU_IN(1, 1e15)),
+    RU_ROW_AS("latency", TIME, ru_job_placed, latency_ns, "100us",
+              "where Rubato chooses: duration of a transfer without that of its bytes",
+              RU_IN(0, 1e12)),
 };
 
 static const ru_conf_table placed_table =

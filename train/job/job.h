@@ -106,7 +106,10 @@ typedef struct ru_job_pipeline {
 } ru_job_pipeline;
 
 typedef struct ru_job_placed {
-    ru_conf_pairs devices; /* layer -> device from 1, as ru_placing has them */
+    ru_conf_pairs devices; /* layer -> device from 1, as ru_placing has them; n 0: by the plan */
+    int64_t memory_bytes;  /* of a device; 0: no bound */
+    int64_t latency_ns;
+    double bytes_per_s;
 } ru_job_placed;
 
 typedef enum ru_adapt_rule { RU_ADAPT_ADASCALE, RU_ADAPT_SQRT, RU_ADAPT_LINEAR } ru_adapt_rule;

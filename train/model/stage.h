@@ -59,7 +59,8 @@ typedef struct ru_placing {
                                counts; layers without one are on device 1, and a node that only
                                joins layers is where its first input is made */
     uint32_t n;
-    uint32_t devices; /* each has something; 0: no placement, each unit is a part */
+    uint32_t devices; /* 0: no placement, each unit is a part */
+    bool idle;        /* a device may have nothing */
 } ru_placing;
 
 typedef struct ru_placed {

@@ -128,6 +128,9 @@ static ru_status list_units(placer *p, ru_err *err)
 /* How much of a unit's name, or of the names of its nodes and states, an entry says; 0: nothing. */
 static size_t says(const placer *p, const char *entry, uint32_t unit)
 {
+    if (strcmp(entry, p->name[unit]) == 0) {
+        return SIZE_MAX;
+    }
     bool is = rui_layer_has(entry, p->name[unit]);
     for (uint32_t i = 1; i < p->g->n_nodes && !is; i++) {
         const ru_node *n = &p->g->nodes[i];
@@ -179,7 +182,7 @@ static ru_status find_devices(placer *p, uint64_t *key, ru_err *err)
                                               : 0;
         key[u] = (uint64_t)at << 32 | u;
     }
-    for (uint32_t d = 0; d < p->in->devices; d++) {
+    for (uint32_t d = 0; d < p->in->devices && !p->in->idle; d++) {
         bool some = false;
         for (uint32_t u = 0; u < p->n; u++) {
             some = some || p->device[u] == d;

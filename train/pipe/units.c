@@ -1,0 +1,337 @@
+#include "train/pipe/units.h"
+
+#include "base/json.h"
+#include "env/clock.h"
+#include "plan/cut/place.h"
+#include "plan/row/policy.h"
+#include "train/pipe/meter.h"
+
+enum { RUNS = 7 };
+
+/* Of a micro-batch: medians; memory of the executable that stays, and that a step needs. */
+typedef struct unit_times {
+    int64_t forward_ns, backward_ns, update_ns, state_bytes, step_bytes;
+} unit_times;
+
+typedef struct asker {
+    rui_meter m;
+    ru_placed placed; /* each unit a part */
+    unit_times *times;
+    double fill; /* what units of a part need together, by what each needs alone */
+    uint32_t devices, micro;
+} asker;
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the units is full");
+}
+
+/* -- one stage alone --------------------------------------------------------------------------- */
+
+static ru_status open_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_exe **exe,
+                            ru_err *err)
+{
+    const ru_job_train *t = &m->job->train;
+    ru_exe_stats b;
+    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
+                               .precision = (ru_precision)t->precision,
+                               .threads = m->threads,
+                               .two_phase = true,
+                               .forward = s->ends,
+                               .n_forward = s->n_ends,
+                               .ports = s->ports,
+                               .n_ports = s->n_ports};
+    RU_TRY(ru_exe_open(&s->step.graph, &eo, exe, err));
+    ru_exe_stats_get(*exe, &b);
+    out->state_bytes = b.state_bytes + b.const_bytes;
+    out->step_bytes = b.arena_bytes + b.scratch_bytes + b.io_bytes;
+    return RU_OK;
+}
+
+/* The memory alone, without a run. */
+static ru_status count_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_err *err)
+{
+    ru_exe *e;
+    RU_TRY(open_stage(m, s, out, &e, err));
+    ru_exe_close(e);
+    return RU_OK;
+}
+
+/* ns [3, RUNS]; nothing to update takes no time. */
+static ru_status run_once(const ru_stage *s, ru_exe *e, int64_t step, int64_t *ns, ru_err *err)
+{
+    const ru_run_args args = {.seed = 1, .step = step};
+    static const ru_phase phases[] = {RU_PHASE_FORWARD, RU_PHASE_BACKWARD, RU_PHASE_UPDATE};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(phases); k++) {
+        ru_time begun = ru_clock_now();
+        bool runs = phases[k] != RU_PHASE_UPDATE || s->step.n_params > 0;
+        RU_TRY(runs ? ru_exe_phase(e, phases[k], &args, err) : RU_OK);
+        ns[k * RUNS + step % RUNS] = ru_time_since(ru_clock_now(), begun);
+    }
+    return RU_OK;
+}
+
+static int64_t median(int64_t *ns)
+{
+    for (uint32_t k = 1; k < RUNS; k++) {
+        int64_t x = ns[k];
+        uint32_t at = k;
+        for (; at > 0 && ns[at - 1] > x; at--) {
+            ns[at] = ns[at - 1];
+        }
+        ns[at] = x;
+    }
+    return ns[RUNS / 2];
+}
+
+static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_err *err)
+{
+    int64_t ns[3 * RUNS] = {0};
+    ru_exe *e;
+    RU_TRY(open_stage(m, s, out, &e, err));
+    ru_status st = ru_model_init(&m->model, 1, &s->step.graph, e, m->threads, err);
+    rui_meter_fill(&s->step.graph, e);
+    for (uint32_t k = 0; k <= s->step.n_rates && s->step.n_params > 0; k++) { /* all stays */
+        *(float *)ru_exe_input(e, k > 0 ? s->step.rates[k - 1].input : s->step.lr) = 0;
+    }
+    if (s->step.step.v != 0) {
+        *(int64_t *)ru_exe_input(e, s->step.step) = 1;
+    }
+    for (uint32_t k = 0; k < RUNS + 1 && st == RU_OK; k++) { /* the first one warms up */
+        st = run_once(s, e, k, ns, err);
+    }
+    out->forward_ns = median(ns);
+    out->backward_ns = median(ns + RUNS);
+    out->update_ns = median(ns + 2 * RUNS);
+    ru_exe_close(e);
+    return st;
+}
+
+/* -- all units --------------------------------------------------------------------------------- */
+
+/* Memory of the fullest device with this placement. */
+static ru_status fullest(const asker *a, const ru_placing *in, int64_t *bytes, ru_err *err)
+{
+    ru_stages s;
+    ru_placed p;
+    int64_t sum[RU_PLACE_DEVICES_MAX] = {0};
+    RU_TRY(ru_stages_place(&a->m.model.train, &a->m.so, in, a->m.arena, &s, &p, err));
+    *bytes = 0;
+    for (uint32_t k = 0; k < s.n; k++) {
+        unit_times t = {0};
+        RU_TRY(count_stage(&a->m, &s.at[k], &t, err));
+        int64_t *d = &sum[p.device[k]];
+        *d += t.state_bytes + t.step_bytes * (1 + (a->micro > 1)); /* sums are held apart */
+        *bytes = *d > *bytes ? *d : *bytes;
+    }
+    return RU_OK;
+}
+
+static int64_t bytes_of(const asker *a, uint32_t unit)
+{
+    const unit_times *t = &a->times[unit];
+    return t->state_bytes + (int64_t)(a->fill * (double)t->step_bytes);
+}
+
+static ru_status measure(asker *a, ru_err *err)
+{
+    const ru_placing each = {0};
+    RU_TRY(ru_stages_place(&a->m.model.train, &a->m.so, &each, a->m.arena, &a->m.stages, &a->placed,
+                           err));
+    a->times = RU_NEW(a->m.arena, unit_times, a->placed.n);
+    if (a->times == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < a->placed.n; k++) {
+        RU_TRY(time_stage(&a->m, &a->m.stages.at[k], &a->times[k], err));
+    }
+    return RU_OK;
+}
+
+/* -- the policy's input ------------------------------------------------------------------------
+ */
+
+static void put_ns(ru_json *j, const char *key, int64_t ns)
+{
+    char text[32];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%lldns", (long long)ns);
+    ru_json_str(j, key, text);
+}
+
+/* Unit k goes forward as op k, and backward, with its update, as op n + k of the same group. */
+static void put_ops(const asker *a, ru_json *j)
+{
+    uint32_t n = a->placed.n;
+    char name[300];
+    ru_json_open(j, "ops", '[');
+    for (uint32_t k = 0; k < 2 * n; k++) {
+        const unit_times *t = &a->times[k % n];
+        bool back = k >= n;
+        ru_text text = ru_text_into(name, sizeof name);
+        ru_text_putf(&text, "%.200s%s", a->placed.name[k % n], back ? " back" : "");
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", name);
+        put_ns(j, "time",
+               back ? t->backward_ns * a->micro + t->update_ns : t->forward_ns * a->micro);
+        ru_json_i64(j, "memory", back ? 0 : bytes_of(a, k));
+        ru_json_i64(j, "group", k % n);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+}
+
+static void put_edge(ru_json *j, uint32_t from, uint32_t to, int64_t bytes)
+{
+    ru_json_open(j, NULL, '{');
+    ru_json_i64(j, "from", from);
+    ru_json_i64(j, "to", to);
+    ru_json_i64(j, "bytes", bytes);
+    ru_json_close(j);
+}
+
+static void put_edges(const asker *a, ru_json *j)
+{
+    uint32_t n = a->placed.n;
+    ru_json_open(j, "edges", '[');
+    for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
+        const ru_stage_edge *e = &a->m.stages.edges[i];
+        int64_t bytes = ru_type_bytes(&e->type) * a->micro;
+        put_edge(j, e->from, e->to, bytes);
+        if (e->grad.v != 0) {
+            put_edge(j, n + e->to, n + e->from, bytes);
+        }
+    }
+    for (uint32_t k = 0; k < n; k++) { /* also the loss, behind the last one */
+        put_edge(j, k, n + k, 0);
+    }
+    ru_json_close(j);
+}
+
+static void put_question(const asker *a, ru_json *j)
+{
+    const ru_job_placed *p = &a->m.job->train.placed;
+    char name[32];
+    put_ns(j, "latency", p->latency_ns);
+    ru_json_f64(j, "bytes_per_s", p->bytes_per_s);
+    ru_json_open(j, "devices", '[');
+    for (uint32_t d = 0; d < a->devices; d++) {
+        ru_text text = ru_text_into(name, sizeof name);
+        ru_text_putf(&text, "device %u", d + 1);
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", name);
+        ru_json_i64(j, "memory", p->memory_bytes);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+    put_ops(a, j);
+    put_edges(a, j);
+}
+
+/* -- its answer --------------------------------------------------------------------------------
+ */
+
+static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c, ru_err *err)
+{
+    uint32_t n = a->placed.n;
+    ru_conf_pair *at = RU_NEW(a->m.arena, ru_conf_pair, n);
+    uint32_t *order = RU_NEW(a->m.arena, uint32_t, n);
+    uint64_t used = 0;
+    if (at == NULL || order == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n; k++) { /* by start; equal ones in the order of the model */
+        uint32_t to = k;
+        for (; to > 0 && p->start_ns[order[to - 1]] > p->start_ns[k]; to--) {
+            order[to] = order[to - 1];
+        }
+        order[to] = k;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        at[k] = (ru_conf_pair){a->placed.name[order[k]], p->device[order[k]] + 1};
+        used |= UINT64_C(1) << p->device[order[k]];
+    }
+    *c = (ru_units_choice){
+        .devices = {.at = at, .n = n}, .n = n, .step_s = 1e-9 * (double)p->step_ns};
+    for (; used != 0; used &= used - 1) {
+        c->used++;
+    }
+    int64_t single = 0, bytes = 0, most = a->m.job->train.placed.memory_bytes;
+    for (uint32_t k = 0; k < n; k++) {
+        const unit_times *t = &a->times[k];
+        single += (t->forward_ns + t->backward_ns) * a->micro + t->update_ns;
+        bytes += bytes_of(a, k);
+    }
+    c->single_s = most > 0 && bytes > most ? 0 : 1e-9 * (double)single;
+    for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
+        const ru_stage_edge *e = &a->m.stages.edges[i];
+        bool crosses = p->device[e->from] != p->device[e->to];
+        c->sent_bytes += crosses ? ru_type_bytes(&e->type) * a->micro * (1 + (e->grad.v != 0)) : 0;
+    }
+    return RU_OK;
+}
+
+static ru_status ask(const asker *a, ru_units_choice *out, ru_err *err)
+{
+    const ru_policy *policy = &ru_policy_place;
+    ru_arena scratch, *arena = a->m.arena;
+    ru_conf *c;
+    ru_policy_answer answer;
+    ru_text text = ru_text_arena(arena);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    put_question(a, &j);
+    ru_json_close(&j);
+    void *in = ru_arena_zalloc(arena, policy->in->size_bytes, 64);
+    if (text.cut || in == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_conf_new(policy->in, arena, &c, err));
+    ru_conf_bulk(c);
+    RU_TRY(ru_conf_add_json(c, "measured units", text.p, text.n, err));
+    RU_TRY(ru_conf_apply(c, in, err));
+    ru_arena_init(&scratch, 0);
+    const ru_policy_tools tools = {.out = arena, .scratch = &scratch};
+    ru_status st = ru_policy_run(policy, in, &tools, &answer, err);
+    ru_arena_fini(&scratch);
+    RU_TRY(st);
+    RU_TRY(take(a, answer.plan, out, err));
+    out->asked = text.p;
+    return RU_OK;
+}
+
+/* Units that compute after each other use the same memory, so how much they need together is known
+ * only when they are. What needs too much is asked for again, with larger units. */
+static ru_status ask_until_it_fits(asker *a, ru_units_choice *out, ru_err *err)
+{
+    int64_t most = a->m.job->train.placed.memory_bytes, bytes = 0;
+    ru_status st = RU_OK;
+    a->fill = most > 0 ? 0.4 : 1;
+    do {
+        st = ask(a, out, err);
+        const ru_placing in = {
+            .at = out->devices.at, .n = out->devices.n, .devices = a->devices, .idle = true};
+        RU_TRY(st == RU_OK && most > 0 ? fullest(a, &in, &bytes, err) : RU_OK);
+        a->fill *= 1.15;
+    } while (st == RU_OK && bytes > most);
+    return st == RU_E_INFEASIBLE
+               ? ru_err_wrap(err, st,
+                             "%u devices of %lld bytes (train.placed.memory) cannot hold the "
+                             "measured layers",
+                             a->devices, (long long)most)
+               : st;
+}
+
+ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices, ru_arena *arena,
+                          ru_units_choice *out, ru_err *err)
+{
+    int64_t micro = job->train.accumulate > 1 ? job->train.accumulate : 1;
+    asker a = {.m = {.job = job, .arena = arena, .threads = threads},
+               .devices = devices,
+               .micro = (uint32_t)micro};
+    ru_status st = rui_meter_open(&a.m, err);
+    st = st == RU_OK ? measure(&a, err) : st;
+    st = st == RU_OK ? ask_until_it_fits(&a, out, err) : st;
+    rui_meter_close(&a.m);
+    return st;
+}
