@@ -8,19 +8,25 @@
 #include "exec/pool.h"
 #include "run/ckpt.h"
 #include "train/pipe/measure.h"
+#include "train/pipe/units.h"
 #include "train/worker/worker_pipe.h"
+
+static uint32_t threads_of(const ru_job *job, uint32_t workers)
+{
+    uint32_t cores = ru_pool_cores();
+    return job->train.threads > 0 ? job->train.threads : cores < workers ? 1 : cores / workers;
+}
 
 /* Data parallel or a pipeline, and its cut, by measured layers. */
 static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena,
                             const char **asked, ru_err *err)
 {
-    uint32_t n = plan->workers_max, cores = ru_pool_cores();
+    uint32_t n = plan->workers_max;
     ru_pipe_layers l;
     ru_pipe_choice c;
     double bytes_per_s = job->train.pipeline.bytes_per_s;
     bytes_per_s = bytes_per_s > 0 ? bytes_per_s : 2e9;
-    uint32_t threads = job->train.threads > 0 ? job->train.threads : cores < n ? 1 : cores / n;
-    ru_status st = ru_pipe_measure(job, threads, &n, 1, arena, &l, err);
+    ru_status st = ru_pipe_measure(job, threads_of(job, n), &n, 1, arena, &l, err);
     if (st == RU_E_CONFIG && job->train.parallel == RU_PARALLEL_AUTO) { /* it has no cut */
         (void)fprintf(stderr, "trains data parallel: %s\n", err->text);
         job->train.parallel = RU_PARALLEL_DATA;
@@ -63,6 +69,32 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
     return RU_OK;
 }
 
+/* Which device has which layers, by measured units. */
+static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, const char **asked,
+                                ru_err *err)
+{
+    ru_units_choice c;
+    char single[64] = "does not fit";
+    RU_TRY(ru_units_choose(job, threads_of(job, n), n, arena, &c, err));
+    if (c.used < n) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the shortest step of the %u measured layers takes %.3g ms on %u of %u "
+                       "devices; use as many workers, or name the layers of each in "
+                       "train.placed.devices",
+                       c.n, 1e3 * c.step_s, c.used, n);
+    }
+    if (c.single_s > 0) {
+        (void)snprintf(single, sizeof single, "%.3g ms", 1e3 * c.single_s);
+    }
+    (void)fprintf(stderr,
+                  "%u layers measured; predicted for a step of %u devices: %.3g ms, %.3g MB "
+                  "between them (one device: %s)\n",
+                  c.n, n, 1e3 * c.step_s, 1e-6 * (double)c.sent_bytes, single);
+    *asked = c.asked;
+    job->train.placed.devices = c.devices;
+    return RU_OK;
+}
+
 ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, const char **asked,
                        ru_err *err)
 {
@@ -88,6 +120,9 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                        against);
     }
     if (placed) {
+        RU_TRY(job->train.placed.devices.n == 0
+                   ? choose_devices(job, plan->workers_max, arena, asked, err)
+                   : RU_OK);
         return ru_pipe_job_check(job, plan->workers_max, err);
     }
     if (job->train.pipeline.cut.n == 0 && job->train.pipeline.workers.n > 0) {
@@ -126,7 +161,7 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
 /* The folder is there: what was asked for its cut, for the worker that leads. */
 typedef struct asked {
     ru_run_opened inner;
-    const char *text;
+    const char *text, *file;
     ru_arena *arena;
 } asked;
 
@@ -134,7 +169,7 @@ static ru_status put_asked(void *self, const char *out, ru_err *err)
 {
     const asked *x = self;
     const char *dir = ru_path_join(x->arena, out, "plans");
-    const char *path = dir != NULL ? ru_path_join(x->arena, dir, "pipe.json") : NULL;
+    const char *path = dir != NULL ? ru_path_join(x->arena, dir, x->file) : NULL;
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a path");
     }
@@ -152,8 +187,10 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_ar
 {
     int64_t before = -1;
     ru_status st;
-    asked x = {.inner = to->opened, .text = to->pipe_asked, .arena = arena};
-    if (to->job != NULL && to->job->train.parallel == RU_PARALLEL_PIPELINE) {
+    asked x = {.inner = to->opened, .text = to->cut_asked, .file = "pipe.json", .arena = arena};
+    if (to->job != NULL && ru_pipe_job_is(to->job)) {
+        bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;
+        x.file = placed ? "place.json" : x.file;
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
     ru_self_stop_watch();

@@ -8,12 +8,13 @@
 #include "launch/hosts.h"
 #include "launch/launch.h"
 
-/* What train.parallel leaves open is decided, in `job`, and told on stderr; then a pipeline is
- * checked against the workers of `plan`. *asked: as ru_train_options.pipe_asked. Errors:
- * RU_E_CONFIG, RU_E_INFEASIBLE, those of data and model. */
+/* What train.parallel leaves open is decided, in `job`, and told on stderr; then a pipeline or a
+ * placement is checked against the workers of `plan`. *asked: as ru_train_options.cut_asked.
+ * Errors: RU_E_CONFIG, RU_E_INFEASIBLE, those of data and model. */
 RU_MUST_USE ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena,
                                    const char **asked, ru_err *err);
-/* ru_launch, with `to` as lo->train. A pipeline finds to->pipe_asked in OUT/plans/pipe.json. */
+/* ru_launch, with `to` as lo->train. Its workers find to->cut_asked in OUT/plans/pipe.json, or
+ * place.json. */
 RU_MUST_USE ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
                                     ru_arena *arena, ru_launch_result *out, ru_err *err);
 

@@ -5,7 +5,8 @@
 #      with running statistics, groups, frozen layers, micro-batches, dropout, and an imported model;
 #   2. a checkpoint continues on one process and with another placement; eval reads it;
 #   3. kill -9 of a worker: all devices start again from the newest checkpoint, to the same bytes, and a stop signal saves;
-#   4. what a placed step cannot do is refused before the first step.
+#   4. what a placed step cannot do is refused before the first step;
+#   5. without names devices are chosen by measured layers within their memory; explain shows what was predicted and what came.
 set -eu
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-placed-XXXXXX")
@@ -93,6 +94,14 @@ train imported imported-one
 place imported imported-2 2 'layer2.0.downsample.0: 2, layer4: 2'
 alike imported-one imported-2
 
+# One device cannot hold it.
+train conv chosen -w 2 --set train.parallel=placed --set train.placed.memory=50MB
+grep -q '29 layers measured; predicted for a step of 2 devices: .* (one device: does not fit)' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
+alike conv-one chosen
+"$rubato" explain chosen place >explained.txt || fail "a chosen placement is not explained"
+grep -q '^installed; 1 plan' explained.txt || fail "the plan of the placement is not the one that explain makes: $(tail -8 explained.txt)"
+grep -A 2 '^predicted and measured' explained.txt | grep -q '^  step ' || fail "the step of the plan is not shown: $(tail -8 explained.txt)"
+
 place conv more 2 'layer3: 2' --set train.steps=3
 place conv more 3 'layer3: 2, layer4.0.downsample.0: 3' --resume --set train.steps=6
 train conv more --resume
@@ -165,6 +174,7 @@ refused "'fc2' is on device 3, expected a whole number from 1 to 2" 2 'fc2: 3'
 refused 'gives device 3 of 3 nothing to compute' 3 'fc2: 2'
 refused 'a placed step keeps no moving means; leave out train.ema' 2 'fc2: 2' --set train.ema=0.9
 refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
+refused 'device 2 needs .* train.placed.memory allows 1000' 2 'fc2: 2' --set train.placed.memory=1000
 refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
 refused 'start it with -w' 1:2 'fc2: 2'
 cat >tied.yaml <<JOB

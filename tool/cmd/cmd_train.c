@@ -642,7 +642,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
-        .pipe_asked = asked,
+        .cut_asked = asked,
     };
     if (ru_cmd_given(in, "functions")) {
         return rui_train_functions(in, &to, &plan, err);

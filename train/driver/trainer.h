@@ -35,8 +35,8 @@ typedef struct ru_train_options {
     bool progress;         /* ... with the progress, which it draws */
     struct ru_lr_sweep *sweep; /* rates to try instead of the job's schedule; NULL: none */
     ru_run_opened opened;      /* fn NULL: nobody wants to know */
-    const char *pipe_asked; /* what the policy `pipe` was asked for the job's cut (JSON); NULL: the
-                               job names it */
+    const char *cut_asked;     /* what the policy `pipe`, or `place`, was asked for the job's cut
+                                  (JSON); NULL: the     job names it */
 } ru_train_options;
 
 typedef struct ru_train_result {

@@ -193,9 +193,10 @@ static void size_sums(rui_pipe_worker *w)
     }
 }
 
-/* What `rubato explain` shows of it. */
-static void tell_memory(rui_pipe_worker *w)
+/* What `rubato explain` shows of it; a device has no more than the job allows. */
+static ru_status tell_memory(rui_pipe_worker *w, ru_err *err)
 {
+    int64_t most = w->t.job->train.placed.memory_bytes;
     int64_t weights = 0, all = 0;
     char text[96];
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
@@ -206,7 +207,11 @@ static void tell_memory(rui_pipe_worker *w)
         }
         for (uint32_t k = 0; k <= w->n_slots; k++) {
             ru_exe_stats s;
-            ru_exe_stats_get(k < w->n_slots ? w->at->slot[k] : w->at->home, &s);
+            const ru_exe *e = k < w->n_slots ? w->at->slot[k] : w->at->home;
+            if (k < w->n_slots && e == w->at->home) {
+                continue;
+            }
+            ru_exe_stats_get(e, &s);
             all += s.arena_bytes + s.state_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
         }
     }
@@ -215,6 +220,12 @@ static void tell_memory(rui_pipe_worker *w)
                    ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
                    (long long)all);
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
+    return most == 0 || all <= most || w->seats.placed.n == 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "device %u needs %lld bytes for its layers, and train.placed.memory "
+                         "allows %lld; give some of them to another device, or lower train.batch",
+                         w->seats.place[w->seats.own] + 1, (long long)all, (long long)most);
 }
 
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage)
@@ -245,8 +256,10 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
     RU_TRY(open_exe(w, NULL, &p->home, err));
+    bool alone = w->seats.placed.n > 0 && w->micro == 1; /* nothing is added up */
     for (uint32_t k = 0; k < w->n_slots; k++) {
-        RU_TRY(open_exe(w, p->home, &p->slot[k], err));
+        p->slot[k] = alone ? p->home : NULL;
+        RU_TRY(alone ? RU_OK : open_exe(w, p->home, &p->slot[k], err));
         RU_TRY(set_ports(w, k, err));
     }
     t->exe = p->home;
@@ -334,7 +347,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
-    tell_memory(w);
+    RU_TRY(tell_memory(w, err));
     size_sums(w);
     return rui_flows_open(w, err);
 }
@@ -419,7 +432,7 @@ static ru_status backward(rui_pipe_worker *w, uint32_t slot, bool first, const r
     ru_exe *e = w->at->slot[slot];
     RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
-    if (w->course.on) { /* they stand there */
+    if (w->course.on || e == w->at->home) { /* they stand there */
         return RU_OK;
     }
     if (!first) {
@@ -703,7 +716,7 @@ void rui_pipe_compute(void *self)
     ru_stream_close(w->stream);
     for (const rui_pipe_part *p = w->parts; p != NULL && p < w->parts + w->n_parts; p++) {
         for (uint32_t k = 0; k < w->n_slots && p->slot != NULL; k++) {
-            ru_exe_close(p->slot[k]);
+            ru_exe_close(p->slot[k] != p->home ? p->slot[k] : NULL);
         }
         if (p->home != w->t.exe) { /* that one is the trainer's */
             ru_exe_close(p->home);

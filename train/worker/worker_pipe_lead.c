@@ -133,14 +133,26 @@ static void say_devices(const rui_pipe_worker *w)
                       s->n, s->placed.n, t.p);
 }
 
-/* The plan whose cut this is, if Rubato chose it (launch/way.c). */
-static ru_status read_plan(rui_trainer *t, ru_err *err)
+static bool places(const rui_pipe_worker *w)
 {
-    const ru_policy *policy = &ru_policy_pipe;
+    return w->seats.placed.n > 0;
+}
+
+static const ru_policy *policy_of(const rui_pipe_worker *w)
+{
+    return places(w) ? &ru_policy_place : &ru_policy_pipe;
+}
+
+/* The plan whose cut this is, if Rubato chose it (launch/way.c). */
+static ru_status read_plan(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    const ru_policy *policy = policy_of(w);
     char *text;
     int64_t size;
     ru_conf *c;
-    const char *path = ru_path_join(t->arena, t->out, "plans/pipe.json");
+    const char *path =
+        ru_path_join(t->arena, t->out, places(w) ? "plans/place.json" : "plans/pipe.json");
     void *in = ru_arena_zalloc(t->arena, policy->in->size_bytes, 64);
     if (path == NULL || in == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the plan of the stages");
@@ -158,14 +170,15 @@ static ru_status read_plan(rui_trainer *t, ru_err *err)
 }
 
 /* Mean time of a step so far, beside what the plan says. */
-static void tell_step(rui_trainer *t)
+static void tell_step(rui_pipe_worker *w)
 {
+    rui_trainer *t = &w->t;
     const ru_run_report_split *p = &t->split;
     int64_t steps = t->step_done - t->step_resumed;
     if (steps > 0) {
-        ru_decisions_measured(t->decisions, &ru_policy_pipe, "minibatch_s", RU_NAN,
-                              1e-9 * (double)(p->compute_ns + p->network_ns + p->input_ns) /
-                                  (double)steps);
+        ru_decisions_measured(
+            t->decisions, policy_of(w), places(w) ? "step_s" : "minibatch_s", RU_NAN,
+            1e-9 * (double)(p->compute_ns + p->network_ns + p->input_ns) / (double)steps);
     }
 }
 
@@ -180,12 +193,12 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     RU_TRY(rui_trainer_ckpt(t, false, err));
     ru_ckpt_source(t->ckpt, read_state, w);
     rui_trainer_decided(t);
-    RU_TRY(read_plan(t, err));
+    RU_TRY(read_plan(w, err));
     RU_TRY(rui_trainer_dir_files(t, err));
     t->begun = t->saved = ru_clock_now();
     RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, w->arena, err));
     RU_TRY(rui_trainer_say_start(t, w->seats.n, err));
-    if (w->seats.placed.n > 0) {
+    if (places(w)) {
         say_devices(w);
     } else {
         say_stages(w);
@@ -276,7 +289,7 @@ static ru_status finish(rui_pipe_worker *w, const char *ended, ru_err *err)
     rui_trainer *t = &w->t;
     bool stopped = strcmp(ended, "stopped") == 0;
     RU_TRY(rui_trainer_not_diverged(t, stopped, err));
-    tell_step(t);
+    tell_step(w);
     RU_TRY(rui_trainer_finish(t, ended, &w->summary, err));
     w->reported = true;
     return RU_OK;
