@@ -17,7 +17,7 @@ cleanup() {
 trap cleanup EXIT
 cd "$work"
 classes 4000 240
-steps=5000
+steps=10000
 cat >job.yaml <<YAML
 name: stages
 app: mlr
@@ -57,14 +57,14 @@ before=$(members)
 join first
 all_in first "$before"
 at=$(step run)
-until_step run $((at + steps / 8))
+until_step run $((at + steps / 16))
 grep -q '"restored"' run/metrics.jsonl && fail "it rolled back before"
 victims=$(workers_of)
 [[ $(wc -w <<<"$victims") -eq 5 ]] || fail "not five workers to kill"
 disown -a
 kill -9 $victims
 at=$(step run)
-until_step run $((at + steps / 8))
+until_step run $((at + steps / 16))
 grep -q '"restored"' run/metrics.jsonl || fail "nothing was lost"
 awk -F'"step":' '/rubato.train.step/ { split($2, a, ","); if (a[1] != n + 1) bad = 1; n = a[1] } END { exit bad }' run/metrics.jsonl ||
     fail "a step was told twice, or not at all"
@@ -74,7 +74,7 @@ before=$(members)
 join second
 all_in second "$before"
 at=$(step run)
-until_step run $((at + steps / 8))
+until_step run $((at + steps / 16))
 kill -TERM $(workers_of) || fail "no workers to ask"
 for g in "${guests[@]}"; do
     wait "$g" || fail "a worker that was asked to leave ends with an error"
