@@ -141,5 +141,7 @@ static ru_status tiers(ru_bench *b, ru_err *err)
 ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
 {
     RU_TRY(ru_bench_wants(b, "100,000 clients") ? many_clients(b, err) : RU_OK);
-    return ru_bench_wants(b, "100 rounds of 5 of 50 clients") ? tiers(b, err) : RU_OK;
+    RU_TRY(ru_bench_wants(b, "100 rounds of 5 of 50 clients") ? tiers(b, err) : RU_OK);
+    return ru_bench_wants(b, "round of 16 of 20 clients with masks") ? ru_bench_fleet_secure(b, err)
+                                                                     : RU_OK;
 }

@@ -2,8 +2,8 @@
 # Secure aggregation with real processes: secure.sh PATH_OF_RUBATO
 #
 #   1. ten clients, masked updates: of each round the model is the mean by samples of those that answered, within 1e-5 of a script
-#      (fed_mean.py), while clients are lost: one that says nothing from the start of a round on, one that is killed while it trains, one
-#      that is killed as soon as the updates are there.
+#      (fed_mean.py), while clients are lost: one that says nothing any more, three that are killed at the beginning of a round.
+#      In long rounds clients are killed while they train: their masks are taken out of the sum.
 #   2. too few are left: the job says so and waits, and goes on when another one joins.
 #   3. the server is killed with -9 and goes on.
 #   4. with noise the epsilon is told as without masks; what cannot be masked is refused; a simulation uses the same numbers.
@@ -98,14 +98,39 @@ for r in map(json.loads, open(sys.argv[1])):
 PY
 "$rubato" explain lost | grep -c 'the server saw the sum of' >/dev/null || fail "explain does not say what was masked"
 
+# long rounds: a client that is killed in the middle has told its keys; a killed one that was not in the round is no witness
+serve long --set federated.per_round=4 --set federated.clients_min=5 --set federated.secure.threshold=3 --set federated.rounds=7 \
+    --set federated.epochs=10000
+for k in 0 1 2 3 4; do join c$k; done
+unmasked() { # rounds in which masks of lost clients were in the sum
+    python3 -c 'import json; print(sum(r["masked"] > r["answers"] for r in map(json.loads, open("long/federation.jsonl"))))'
+}
+killed=0
+for k in 0 1 2; do
+    reaches long $((2 * k + 1))
+    for _ in $(seq 1 3000); do
+        grep -q "round $((2 * k + 2)) of 7" long.log && break
+        sleep 0.02
+    done
+    sleep 0.1
+    lose c$k
+    join c$((k + 5))
+    reaches long $((2 * k + 2))
+    killed=$(unmasked)
+    [[ $killed -gt 0 ]] && break
+done
+[[ $killed -gt 0 ]] || fail "no client was lost with its masks in the sum: $(cat long/federation.jsonl)"
+ends long
+[[ $(rounds long) -eq 7 ]] || fail "there are $(rounds long) long rounds of 7"
+
 # 2. and 3. six of six are needed, one is lost
-serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=60
+serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=30
 port=${address##*:}
 for name in c0 c1 c2 c3 c4 c5; do join $name; done
 reaches few 3
 kill -9 $server
 wait $server 2>/dev/null || true
-serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=60 --resume
+serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=30 --resume
 reaches few 6
 lose c5
 for _ in $(seq 1 1200); do
@@ -116,7 +141,7 @@ grep -q 'waiting for 1 of 6 clients' few.log || fail "five of six do not wait: $
 join c6
 ends few
 port=0
-LISTED=1 python3 "$here/fed_mean.py" check few 60 "${names[@]}" || fail "killed and waiting: another model than that of the script"
+LISTED=1 python3 "$here/fed_mean.py" check few 30 "${names[@]}" || fail "killed and waiting: another model than that of the script"
 
 # 4. noise on the sum; refusals; a simulation
 noise=(--set 'federated.privacy={clip: 0.5, noise: 8, delta: 1e-5}' --set federated.rounds=4 --set federated.per_round=3 --set federated.clients_min=3
