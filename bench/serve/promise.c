@@ -9,9 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "env/process/group.h"
 #include "env/process/process.h"
+#include "env/process/self.h"
 #include "web/fetch.h"
 
 typedef rui_promise bench;
@@ -191,9 +194,26 @@ static ru_status replay(bench *w)
 /* -- a training on the cores of a server -------------------------------------------------------
  */
 
-typedef enum beside { ALONE, FREE, NICE, OURS, SIDES } beside;
+typedef enum beside { ALONE, FREE, NICE, IDLE, QUOTA, OURS, SIDES } beside;
 
-static const char *const side_name[SIDES] = {"alone", "free", "nice", "gate"};
+static const char *const side_name[SIDES] = {"alone", "free", "nice", "cpu.idle", "half", "gate"};
+
+/* A control group whose processes have what nobody else wants, or half of a core; *out NULL for the
+ * other sides. Errors: those of ru_group_make. */
+static ru_status group_of(bench *w, beside side, ru_group **out)
+{
+    static const int64_t period_ns = 10000000;
+    const ru_group_limits l = {.cpu_idle = side == IDLE,
+                               .cpu_quota_ns = side == QUOTA ? period_ns / 2 : 0,
+                               .cpu_period_ns = side == QUOTA ? period_ns : 0};
+    const char *name = ru_arena_printf(w->b->arena, "rubato-bench-%lld", (long long)ru_self_pid());
+    *out = NULL;
+    if (side != IDLE && side != QUOTA) {
+        return RU_OK;
+    }
+    return name != NULL ? ru_group_make(name, &l, NULL, NULL, out, w->err)
+                        : RU_FAIL(w->err, RU_E_MEM, "no memory for a name");
+}
 
 /* Steps that the training of this run has done. */
 static double steps_of(bench *w, const char *run)
@@ -213,8 +233,8 @@ static double steps_of(bench *w, const char *run)
     return step;
 }
 
-static ru_status train_beside(bench *w, const rui_side *s, beside side, struct ru_process **out,
-                              const char *run)
+static ru_status train_beside(bench *w, const rui_side *s, beside side, const ru_group *group,
+                              struct ru_process **out, const char *run)
 {
     const char *job = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
     const char *const all[] = {"nice",  "-n", "19", w->rubato,  "train",    job,
@@ -228,7 +248,8 @@ static ru_status train_beside(bench *w, const rui_side *s, beside side, struct r
         RU_TRY(ru_path_remove(run, w->err));
     }
     return ru_process_start(
-        &(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true, .own_group = true},
+        &(ru_process_options){
+            .argv = argv, .pipe_out = true, .quiet = true, .own_group = true, .group = group},
         out, w->err);
 }
 
@@ -245,10 +266,12 @@ static ru_status beside_side(bench *w, beside side, double per_s, uint64_t seed,
     const char *const argv[] = {w->rubato, "serve", w->path,       "-l", "0", "--json",
                                 "--slo",   slo,     "--instances", "1",  NULL};
     struct ru_process *training = NULL;
+    ru_group *group;
     rui_side s = {0};
+    RU_TRY(group_of(w, side, &group));
     ru_status st = rui_side_begin(argv, &s, w->err);
     st = st == RU_OK ? load(w, &s, per_s, 0.5, seed + 100, promise_ns) : st;
-    st = st == RU_OK && side != ALONE ? train_beside(w, &s, side, &training, run) : st;
+    st = st == RU_OK && side != ALONE ? train_beside(w, &s, side, group, &training, run) : st;
     st = st == RU_OK ? load(w, &s, per_s, w->seconds, seed, promise_ns) : st;
     if (training != NULL) {
         ru_process_kill(training, SIGTERM);
@@ -257,6 +280,9 @@ static ru_status beside_side(bench *w, beside side, double per_s, uint64_t seed,
         out->steps = steps_of(w, run) / w->seconds;
     }
     rui_side_end(&s);
+    ru_err none;
+    (void)!(group != NULL ? ru_group_remove(group, &none) : RU_OK);
+    ru_group_close(group);
     uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
     out->p99_ms = (double)ru_hist_quantile(&w->out.latency, 0.99) * 1e-6;
     out->late = 100 * (double)(all - w->out.ok + w->out.late) / (double)(all > 0 ? all : 1);
@@ -282,15 +308,37 @@ static ru_status speed(bench *w, double *per_s)
                                         : st;
 }
 
+/* Can this side be measured here? */
+static bool possible(bench *w, beside side)
+{
+    ru_group *group;
+    ru_err none;
+    bool fine = group_of(w, side, &group) == RU_OK;
+    if (!fine) {
+        ru_log(RU_LOG_WARN, "bench", "promise", "%s is left out: %s", side_name[side],
+               w->err->text);
+    }
+    (void)!(group != NULL ? ru_group_remove(group, &none) : RU_OK);
+    ru_group_close(group);
+    return fine;
+}
+
 static ru_status trainings_at(bench *w, double part, double top)
 {
+    bool measured[SIDES];
     double p99[SIDES][RU_BENCH_ROUNDS_MAX], late[SIDES][RU_BENCH_ROUNDS_MAX],
         steps[SIDES][RU_BENCH_ROUNDS_MAX];
     /* 2.5 times the mean service, and what waiting for it takes at this load */
     int64_t promise_ns = (int64_t)(2.5e9 / top / (1 - part));
+    for (beside side = ALONE; side < SIDES; side++) {
+        measured[side] = possible(w, side);
+    }
     for (uint32_t k = 0; k < w->rounds; k++) {
         for (beside side = ALONE; side < SIDES; side++) {
             beside_out o = {0};
+            if (!measured[side]) {
+                continue;
+            }
             RU_TRY(beside_side(w, side, part * top, k + 1, promise_ns, &o));
             p99[side][k] = o.p99_ms;
             late[side][k] = o.late;
@@ -299,6 +347,9 @@ static ru_status trainings_at(bench *w, double part, double top)
     }
     for (beside side = ALONE; side < SIDES; side++) {
         char name[96];
+        if (!measured[side]) {
+            continue;
+        }
         (void)snprintf(name, sizeof name, "beside, load %.1f, %s: p99", part, side_name[side]);
         RU_TRY(rui_promise_add(w, name, "ms", 0, p99[side]));
         (void)snprintf(name, sizeof name, "beside, load %.1f, %s: late or refused", part,
