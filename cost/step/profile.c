@@ -7,7 +7,7 @@
 #include "cost/math/quantile.h"
 #include "world/dtype.h"
 
-enum { KIND_MAX = 128, KEY_MAX = 768, RANK_MAX = 8, OPERANDS_MAX = 8 };
+enum { KIND_MAX = 128, SHAPES_MAX = 32, RANK_MAX = 8, OPERANDS_MAX = 8 };
 
 /* Nets that nobody could leave out: as wrong as half. */
 #define ERROR_UNKNOWN 0.5
@@ -56,16 +56,15 @@ static uint32_t read_operands(ru_str list, operand *o)
     return n;
 }
 
-/* Op, and the words of the kernel that name an algorithm, from general to special. */
-static ru_text put_kind(const ru_op_fact *op, char *kind)
+/* Op, and the words of the kernel that name library and algorithm, from general to special. */
+static void put_kind(const ru_op_fact *op, char *kind)
 {
     ru_text t = ru_text_into(kind, KIND_MAX);
     ru_str rest = ru_str_c(op->kernel), word;
-    ru_text_putf(&t, "%.40s/", op->op);
-    for (uint32_t k = 0; k < 2 && ru_str_next(&rest, ' ', &word); k++) {
-        ru_text_putf(&t, "%s%.*s", k > 0 ? " " : "", word.n > 24 ? 24 : (int)word.n, word.p);
+    ru_text_putf(&t, "%.40s", op->op);
+    for (uint32_t k = 0; k < 3 && ru_str_next(&rest, ' ', &word); k++) {
+        ru_text_putf(&t, "%s%.*s", k == 1 ? " " : "/", word.n > 24 ? 24 : (int)word.n, word.p);
     }
-    return t;
 }
 
 void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into)
@@ -78,7 +77,7 @@ void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into)
     for (uint32_t k = 0; k < n_out; k++) {
         written += out[k].bytes;
     }
-    ru_text t = put_kind(op, kind);
+    put_kind(op, kind);
     /* Of several tensors that one step handles the text has the first. */
     written = written > 0 && written < bytes && 4 * written > bytes / 4 ? written : bytes / 2;
     *into = (ru_timing_op){.in_bytes = bytes - written, .out_bytes = written, .flops = flops};
@@ -93,7 +92,6 @@ void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into)
         for (uint32_t k = 2; k < w->rank; k++) {
             into->taps *= (double)w->dim[k];
         }
-        ru_text_putf(&t, "/%s", into->taps > 1 ? "kxk" : "1x1");
     } else if (product && n_in >= 2 && n_out > 0 && out[0].rank > 0) {
         const operand *y = &out[0];
         double wide = (double)y->dim[y->rank - 1], elements = y->bytes / 4;
@@ -124,6 +122,26 @@ const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank)
     return NULL;
 }
 
+/* An op by itself: its shortest run, without the time in which a quota had stopped it. Means of
+ * short ops are those of few that were stopped, or waited for other programs; they stop all alike,
+ * so the step's factor has it. */
+static double own_ns(const ru_facts *f, const ru_op_fact *op)
+{
+    double ns = (double)op->took.min_ns, part = 1, period = 0;
+    for (uint32_t i = 0; i < f->processors.n && ns > 0; i++) {
+        const ru_processor_fact *p = &f->processors.at[i];
+        if (p->rank == op->rank && p->period_ns > 0 && p->quota_ns > 0) {
+            period = p->period_ns;
+            part = p->quota_ns / period / ceil(p->quota_ns / period); /* of each thread */
+        }
+    }
+    if (part < 1 && period > 0) { /* it ran for the quota, and was stopped to the period's end */
+        double whole = floor(ns / period), rest = ns - whole * period;
+        ns = whole * part * period + fmin(rest, part * period);
+    }
+    return ns > 0 ? ns : op->took.mean_ns;
+}
+
 /* A step of one worker whose ops were measured on the type. */
 static bool is_of(const fitting *f, const ru_op_fact *op)
 {
@@ -136,11 +154,17 @@ static bool is_left_out(const fitting *f, uint32_t rank)
     return s != NULL && strcmp(s->job, f->without) == 0;
 }
 
-static ru_str key_of(const ru_op_fact *op, char into[KEY_MAX])
+/* As cost/step/op.h takes it: ops without shapes are told apart by their bytes. */
+static ru_op_fact plain(const ru_op_fact *op, double ns, char shapes[SHAPES_MAX])
 {
-    ru_text t = ru_text_into(into, KEY_MAX);
-    ru_text_putf(&t, "%s\x01%s", op->op, op->shapes);
-    return ru_str_n(into, t.n);
+    ru_op_fact f = *op;
+    f.took = (ru_fact){.count = 1, .mean_ns = ns};
+    if (f.shapes[0] == '\0') {
+        ru_text t = ru_text_into(shapes, SHAPES_MAX);
+        ru_text_putf(&t, "%lld bytes", (long long)op->bytes);
+        f.shapes = shapes;
+    }
+    return f;
 }
 
 /* The number of a kind, and those of the kinds above it; `kinds` grows. */
@@ -162,45 +186,35 @@ static ru_status kind_of(ru_map *kinds, char *kind, uint32_t *number, ru_err *er
 
 static double predicted_ns(const ru_profile_model *m, const ru_op_fact *op, bool *known)
 {
-    char key[KEY_MAX], kind[KIND_MAX];
-    const uint64_t *at = op->shapes[0] != '\0' ? ru_map_get(&m->known, key_of(op, key)) : NULL;
-    *known = at != NULL;
-    if (at != NULL) {
-        return m->known_ns[*at];
-    }
+    char shapes[SHAPES_MAX], kind[KIND_MAX];
     double x[RU_TIMING_COLUMNS] = {0};
+    ru_op_fact f = plain(op, 0, shapes);
+    f.device_type = "";
+    const ru_op_time t = ru_cost_op(&m->one, &f);
+    const uint64_t *at;
     ru_timing_op sizes;
+    *known = t.source == RU_OP_MEASURED;
     ru_cost_profile_op(op, kind, &sizes);
-    ru_timing_add(&sizes, 1, x);
     while ((at = ru_map_get_c(&m->kinds, kind)) == NULL) {
         char *slash = strrchr(kind, '/');
         if (slash == NULL) {
             kind[0] = '?'; /* all kinds together */
-            kind[1] = '\0';
-        } else {
-            *slash = '\0';
+            slash = kind + 1;
         }
+        *slash = '\0';
     }
+    const ru_profile_kind *k = &m->sums[*at];
+    bool by_kernel = t.source == RU_OP_BY_KERNEL || t.source == RU_OP_BY_OP;
+    if (*known || (k->n < RU_TIMING_ROWS_MIN && by_kernel)) {
+        return t.ns;
+    }
+    if (k->n > 0 && k->n < RU_TIMING_ROWS_MIN) { /* one or two: in proportion */
+        return k->flops > 0 ? k->ns * (double)op->flops / k->flops
+                            : k->ns * (double)op->bytes / fmax(k->bytes, 1);
+    }
+    ru_timing_add(&sizes, 1, x);
     const ru_timing_row row = {.kind = (uint32_t)*at, .x = x};
     return 1e9 * ru_timing_at(&m->ops, &row);
-}
-
-static ru_status note(ru_profile_model *m, const ru_op_fact *op, double *weights, ru_err *err)
-{
-    char key[KEY_MAX];
-    bool fresh;
-    uint64_t *at = op->shapes[0] != '\0' ? ru_map_put(&m->known, key_of(op, key), &fresh) : NULL;
-    if (op->shapes[0] == '\0') {
-        return RU_OK;
-    }
-    if (at == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for times of ops");
-    }
-    *at = fresh ? m->known.n - 1 : *at;
-    double w = weights[*at] + (double)op->took.count;
-    m->known_ns[*at] += ((double)op->took.count / w) * (op->took.mean_ns - m->known_ns[*at]);
-    weights[*at] = w;
-    return RU_OK;
 }
 
 static ru_status fit_ops(const fitting *f, ru_profile_model *m, ru_err *err)
@@ -209,11 +223,12 @@ static ru_status fit_ops(const fitting *f, ru_profile_model *m, ru_err *err)
     char kind[KIND_MAX] = "?";
     ru_timing_row *row = RU_NEW(f->scratch, ru_timing_row, (int64_t)n + 1);
     double *x = RU_NEW(f->scratch, double, (int64_t)(n + 1) * RU_TIMING_COLUMNS);
-    double *weights = RU_NEW(f->scratch, double, (int64_t)n + 1), flops = 0, ns = 0;
-    m->known_ns = RU_NEW(f->out, double, (int64_t)n + 1);
-    ru_map_init(&m->known, f->out, 0);
+    ru_op_fact *one = RU_NEW(f->scratch, ru_op_fact, (int64_t)n + 1);
+    char *shapes = RU_NEW(f->scratch, char, (int64_t)(n + 1) * SHAPES_MAX);
+    ru_profile_kind *sums = RU_NEW(f->out, ru_profile_kind, RU_TIMING_KINDS_MAX);
+    m->sums = sums;
     ru_map_init(&m->kinds, f->out, RU_TIMING_KINDS_MAX);
-    if (row == NULL || x == NULL || weights == NULL || m->known_ns == NULL) {
+    if (row == NULL || x == NULL || one == NULL || shapes == NULL || sums == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u op instances", n);
     }
     RU_TRY(kind_of(&m->kinds, kind, &number, err));
@@ -223,23 +238,26 @@ static ru_status fit_ops(const fitting *f, ru_profile_model *m, ru_err *err)
             continue;
         }
         ru_timing_op sizes;
+        double own = own_ns(f->facts, op);
         ru_cost_profile_op(op, kind, &sizes);
-        row[rows] = (ru_timing_row){.x = x + (size_t)rows * RU_TIMING_COLUMNS,
-                                    .seconds = 1e-9 * op->took.mean_ns};
+        row[rows] =
+            (ru_timing_row){.x = x + (size_t)rows * RU_TIMING_COLUMNS, .seconds = 1e-9 * own};
         ru_timing_add(&sizes, 1, x + (size_t)rows * RU_TIMING_COLUMNS);
-        RU_TRY(kind_of(&m->kinds, kind, &row[rows++].kind, err));
-        RU_TRY(note(m, op, weights, err));
-        flops += (double)op->flops;
-        ns += op->took.mean_ns;
+        one[rows] = plain(op, own, shapes + (size_t)rows * SHAPES_MAX);
+        one[rows].device_type = "";
+        RU_TRY(kind_of(&m->kinds, kind, &row[rows].kind, err));
+        ru_profile_kind *k = &sums[row[rows++].kind];
+        *k = (ru_profile_kind){k->n + 1, k->ns + own, k->flops + (double)op->flops,
+                               k->bytes + (double)op->bytes};
     }
     if (rows == 0) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "no op was measured on the type '%s'", f->type);
     }
+    RU_TRY(ru_cost_op_fit(one, rows, f->out, f->scratch, &m->one, err));
     const char **names = RU_NEW(f->scratch, const char *, m->kinds.n);
     for (const ru_map_entry *e = NULL; names != NULL && (e = ru_map_next(&m->kinds, e)) != NULL;) {
         names[e->value] = e->key;
     }
-    m->ns_per_flop = flops > 0 ? ns / flops : 0;
     const ru_timing_in in = {.rows = row,
                              .n = rows,
                              .kinds = names,
@@ -331,19 +349,21 @@ static ru_status expect_error(const fitting *all, ru_profile_model *m, ru_err *e
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u nets", m->nets);
     }
     for (uint32_t at = 0; next_profile(all, &at, &p) && n < m->nets;) {
-        ru_arena_mark mark = ru_arena_mark_get(all->scratch);
-        const fitting f = {all->facts, all->type, p.step->job, all->scratch, all->scratch};
+        ru_arena_mark mark = ru_arena_mark_get(all->scratch), of_out = ru_arena_mark_get(all->out);
+        const fitting f = {all->facts, all->type, p.step->job, all->scratch, all->out};
         ru_profile_model other;
         double known;
         ru_status st = fit(&f, &other, err);
         if (st == RU_E_INFEASIBLE) { /* there is no other net */
             ru_arena_rewind(all->scratch, mark);
+            ru_arena_rewind(all->out, of_out);
             return RU_OK;
         }
         RU_TRY(st);
         double ns = other.step * sum_of(&other, p.ops, p.n, &known);
         off[n++] = fabs(ns / p.step->compute_ns - 1);
         ru_arena_rewind(all->scratch, mark);
+        ru_arena_rewind(all->out, of_out);
     }
     return n == 0 ? RU_OK
                   : ru_quantile(off, n, 0.5, RU_QUANTILE_LINEAR, all->scratch, &m->error, err);

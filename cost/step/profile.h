@@ -1,9 +1,9 @@
 /* What a training step takes on a type of device, from profiles of other steps there.
  *
- *   op     the mean that was measured of the same op with the same shapes on the type, else the
- *          model of its kind (cost/step/timing.h, least squares)
- *   step   a multiple of the sum over its ops, fitted to the measured steps; of a profiled net with
- *          the same batch: what was measured
+ *   op     by itself, without the stops of a quota: what was measured of the same op with the same
+ *          shapes on the type, else the model of its kind (cost/step/timing.h, least squares)
+ *   step   the median of measured steps over the sums over their ops, times this sum: stops of a
+ *          quota, and what lies between ops
  *
  * A profile is a rank of the facts: its ops, with the type, and its step, whose `job` names the
  * net. The error to expect is the median of those that are made on nets that were left out.
@@ -12,22 +12,25 @@
 #ifndef RU_COST_PROFILE_H
 #define RU_COST_PROFILE_H
 
-#include "base/map.h"
+#include "cost/step/op.h"
 #include "cost/step/timing.h"
-#include "world/facts.h"
+
+typedef struct ru_profile_kind {
+    uint32_t n;
+    double ns, flops, bytes;
+} ru_profile_kind;
 
 typedef struct ru_profile_model {
-    ru_map known;     /* op and shapes -> index in known_ns */
-    double *known_ns; /* means */
-    ru_map kinds;     /* name -> number */
+    ru_op_model one;             /* what was measured, and kernels with few timings */
+    ru_map kinds;                /* name -> number */
+    const ru_profile_kind *sums; /* of each kind, what was measured */
     ru_timing_model ops;
     double step;          /* times the sum over ops */
     double spread, error; /* relative: of a net that was profiled, of one that was not */
-    double ns_per_flop;   /* of all that was measured: how fast the type is */
     uint32_t nets;        /* that were profiled on the type */
 } ru_profile_model;
 
-/* Fit to what was measured on `type`. Owner: in `out`; `scratch` is left as it was.
+/* Fit to what was measured on `type`. Owner: in `out`; `scratch`, another arena, is left as it was.
  * Cost: a fit for the type and one for each net. Errors: RU_E_INFEASIBLE when nothing was measured
  * on the type, RU_E_LIMIT; those of ru_timing_fit. */
 RU_MUST_USE ru_status ru_cost_profile(const ru_facts *facts, const char *type, ru_arena *out,
