@@ -9,6 +9,7 @@
 #include "bench/reader/reader.h"
 #include "bench/replay/replay.h"
 #include "bench/serve/bench_serve.h"
+#include "bench/train/device.h"
 #include "bench/train/fleet.h"
 #include "bench/wire/net.h"
 #include "bench/wire/order.h"
@@ -69,9 +70,12 @@ static const struct {
 #define RU_X(name, fn, help) {#name, fn, help},
     BENCH_LIST(RU_X)
 #undef RU_X
-        {"allreduce-plan", ru_bench_sums,
-         "steps whose gradients are summed by the plan, as DDP does, and one by one, on shaped "
-         "links"},
+        {"device", ru_bench_device,
+         "steps of nets that were not profiled, predicted and measured under quotas; the chosen "
+         "one"},
+    {"allreduce-plan", ru_bench_sums,
+     "steps whose gradients are summed by the plan, as DDP does, and one by one, on shaped "
+     "links"},
 };
 
 static ru_status list(void)
