@@ -201,6 +201,8 @@ static void advance(rui_fed_server *s, bool late, ru_time now, ru_effects *fx)
     if (keys) {
         send_roster(s, now, fx);
     } else {
+        ru_log(RU_LOG_DEBUG, "fed", "secure", "round %u: %u of %u clients have masks", s->round, n,
+               x->u.n);
         send_rows(s, now, fx);
     }
 }
