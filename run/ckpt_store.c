@@ -383,7 +383,7 @@ ru_status ru_ckpt_store_put(ru_ckpt_folder *f, const char *name, const ru_array 
 static ru_status put_manifest(ru_ckpt_folder *f, ru_err *err)
 {
     ru_tier_file *file;
-    const ru_tier_hint hint = {.expected_bytes = HEADER_BYTES, .durable = true};
+    const ru_tier_hint hint = {.expected_bytes = HEADER_BYTES, .durable = true, .last = true};
     const char *name = name_of(f->arena, f->key, MANIFEST);
     ru_text t = ru_text_arena(f->arena);
     ru_text_put(&t, "{\"schema\":\"rubato.manifest/1\",\"run\":");

@@ -22,7 +22,7 @@ struct ru_tier_file {
     ru_tiers *t;
     rui_item is; /* parts so far; name in the file's own memory */
     char name[RU_TIER_NAME_MAX + 1];
-    bool writes, made, durable;
+    bool writes, made;
     char group[RU_TIER_NAME_MAX + 1];
     ru_tier_told told;
     ru_flag
@@ -37,18 +37,21 @@ struct ru_tier_file {
 /* -- open and close ---------------------------------------------------------------------------- */
 
 /* Where a part is: mostly in the folder that its record names, or in another one since the folders
- * have other paths now. *path in `arena`; NULL: it is in none. */
+ * have other paths now. *path in `arena`; NULL: it is in none. *shared: the map that this one is a
+ * copy of may have it too. */
 static const rui_tier *tier_of(const ru_tiers *t, const rui_item *i, uint32_t part, ru_arena *arena,
-                               const char **path)
+                               const char **path, bool *shared)
 {
-    for (uint32_t pass = 0; pass < 2; pass++) {
+    for (uint32_t pass = 0; pass < 2 * (1 + t->n_copied); pass++) {
+        uint64_t map = pass < 2 ? t->map : t->copied[pass / 2 - 1];
         for (uint32_t k = 0; k < t->n_tiers; k++) {
             const rui_tier *d = &t->tiers[k];
-            if ((pass == 0) != (d->id == i->parts[part].tier)) {
+            if ((pass % 2 == 0) != (d->id == i->parts[part].tier)) {
                 continue;
             }
-            *path = rui_tiers_part(t, arena, d, i->r.writer, i->parts[part].number);
+            *path = rui_tiers_part(map, arena, d, i->r.writer, i->parts[part].number);
             if (*path != NULL && ru_path_exists(*path)) {
+                *shared = pass >= 2 && k + 1 < t->n_tiers;
                 return d;
             }
         }
@@ -103,26 +106,66 @@ static ru_status check_options(const ru_tiers_options *o, ru_err *err)
     return RU_OK;
 }
 
+/* MAP FILE [MAP...]: the number of the map, of the file `room`, which a copy of the folder has not,
+ * and of maps that it is a copy of. False: it is none. */
+static bool read_id(ru_tiers *t, const char *text, uint64_t *room)
+{
+    uint64_t v[2 + RUI_TIER_COPIED_MAX] = {0};
+    uint32_t n = 0;
+    for (char *end; n < RU_ARRAY_LEN(v) && text[0] != '\0'; text = end + (*end == ' ')) {
+        v[n++] = strtoull(text, &end, 16);
+        if (end != text + 16) {
+            return false;
+        }
+    }
+    t->map = v[0];
+    *room = v[1];
+    t->n_copied = n > 2 ? n - 2 : 0;
+    memcpy(t->copied, &v[2], t->n_copied * sizeof *v);
+    return n > 0;
+}
+
 /* With the lock of the space. Users of a fast folder may have other last ones, and so other maps:
  * what is of no file in this map may be of one in theirs. */
 static ru_status name_map(ru_tiers *t, bool reads, ru_err *err)
 {
-    char id[17], *text = NULL, *end = NULL;
+    char *text = NULL;
     int64_t n;
-    const char *path = ru_path_join(&t->arena, t->tiers[t->n_tiers - 1].folder, "id");
-    if (path != NULL && ru_path_exists(path)) {
-        RU_TRY(ru_file_read(path, 64, &t->arena, &text, &n, err));
-        t->map = strtoull(text, &end, 16);
+    uint64_t was = 0;
+    ru_in_file room = {.fd = -1};
+    ru_err none = {0};
+    const char *folder = t->tiers[t->n_tiers - 1].folder;
+    const char *path = ru_path_join(&t->arena, folder, "id");
+    const char *lock = ru_path_join(&t->arena, folder, "room");
+    if (path == NULL || lock == NULL) {
+        return rui_tiers_no_memory(err);
     }
-    if (path == NULL || (text != NULL && end == text + 16)) {
-        return path != NULL ? RU_OK : rui_tiers_no_memory(err);
-    }
-    t->map = t->id;
+    bool is = ru_path_exists(path);
+    RU_TRY(is ? ru_file_read(path, 512, &t->arena, &text, &n, err) : RU_OK);
+    is = is && read_id(t, text, &was);
     if (reads) {
-        return RU_OK; /* then no file is there either */
+        return RU_OK; /* without an id no file is there either */
     }
-    (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)t->map);
-    return ru_file_own(path, id, 16, err);
+    (void)!ru_in_open_own(lock, &room, &none);
+    uint64_t now = room.id;
+    ru_in_close(&room);
+    if (is && (was == now || now == 0)) {
+        return RU_OK;
+    }
+    if (is && was != 0) {
+        ru_log(RU_LOG_INFO, "store", "tiers",
+               "%s is a copy of another folder: what both have in faster ones stays there", folder);
+        t->n_copied = t->n_copied < RUI_TIER_COPIED_MAX ? t->n_copied + 1 : t->n_copied;
+        memmove(&t->copied[1], t->copied, (t->n_copied - 1) * sizeof *t->copied);
+        t->copied[0] = t->map;
+    }
+    t->map = is && was == 0 ? t->map : t->id; /* 0: an older version wrote it */
+    ru_text out = ru_text_arena(&t->arena);
+    ru_text_putf(&out, "%016llx %016llx", (unsigned long long)t->map, (unsigned long long)now);
+    for (uint32_t k = 0; k < t->n_copied; k++) {
+        ru_text_putf(&out, " %016llx", (unsigned long long)t->copied[k]);
+    }
+    return out.cut ? rui_tiers_no_memory(err) : ru_file_own(path, out.p, out.n, err);
 }
 
 /* With the lock of the space: nobody else begins, or puts logs together. */
@@ -215,8 +258,8 @@ static uint32_t first_fit(const ru_tiers *t, uint32_t k, int64_t expected_bytes)
 
 static void place(ru_tier_file *f, const ru_tier_hint *hint)
 {
-    uint32_t from = 0;
-    if (f->group[0] != '\0') {
+    uint32_t from = hint != NULL && hint->last ? f->t->n_tiers - 1 : 0;
+    if (from == 0 && f->group[0] != '\0') {
         f->told = (ru_tier_told){.writer = f->is.r.writer,
                                  .serial = f->is.r.serial,
                                  .open_s = 1e-9 * (double)f->is.r.made_ns,
@@ -274,8 +317,8 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
     memcpy(f->group, group, n_group);
     f->t = t;
     f->writes = true;
-    f->durable = hint != NULL && hint->durable;
     f->is = (rui_item){.name = f->name,
+                       .durable = hint != NULL && hint->durable,
                        .r = {.writer = t->id,
                              .serial = ++t->files,
                              .expected_bytes = hint != NULL ? hint->expected_bytes : 0,
@@ -299,7 +342,7 @@ static ru_status leave(ru_tier_file *f, ru_err *err)
 {
     rui_part *p = f->grow != NULL ? &f->is.parts[f->is.r.n_parts - 1] : NULL;
     ru_status st = RU_OK;
-    if (p != NULL && p->bytes > 0 && f->durable) {
+    if (p != NULL && p->bytes > 0 && f->is.durable) {
         ru_grow_cut(f->grow, p->bytes);
         st = ru_grow_sync(f->grow, err);
         f->t->tiers[f->tier].off = st == RU_E_IO || f->t->tiers[f->tier].off;
@@ -323,7 +366,7 @@ static ru_status enter(ru_tier_file *f, ru_err *err)
     uint32_t k = f->is.r.n_parts;
     uint64_t number = ++t->parts;
     ru_arena_init(&scratch, 0);
-    const char *path = rui_tiers_part(t, &scratch, d, t->id, number);
+    const char *path = rui_tiers_part(t->map, &scratch, d, t->id, number);
     f->paths[k] = path != NULL ? strdup(path) : NULL;
     ru_arena_fini(&scratch);
     ru_status st =
@@ -435,7 +478,7 @@ ru_status ru_tier_commit(ru_tier_file *f, ru_err *err)
         (void)!rui_tiers_append_told(f->t, RUI_TIER_TOLD, &f->told, f->group, &none);
     }
     f->made = true;
-    if (f->durable) { /* without it closing removes the file */
+    if (f->is.durable) { /* without it closing removes the file */
         ru_status st = ru_grow_sync(f->t->log, err);
         f->made = st == RU_OK;
         return st;
@@ -452,7 +495,8 @@ static ru_status open_parts(ru_tiers *t, const rui_item *i, ru_tier_file *f, ru_
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < i->r.n_parts; k++) {
         const char *path;
-        if (tier_of(t, i, k, &scratch, &path) == NULL) {
+        bool shared;
+        if (tier_of(t, i, k, &scratch, &path, &shared) == NULL) {
             st = RU_FAIL(err, RU_E_MISSING, "a part of it is in none of the folders");
             break;
         }
@@ -585,11 +629,13 @@ ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
         return RU_FAIL(err, RU_E_MISSING, "there is no file %s", name);
     }
     RU_TRY(rui_tiers_append(t, RUI_TIER_GONE, i, err));
+    RU_TRY(i->durable ? ru_grow_sync(t->log, err) : RU_OK); /* before a part of it is missing */
     rui_tiers_learn(t, i);
     ru_arena_init(&scratch, 0);
     for (uint32_t k = 0; k < i->r.n_parts; k++) { /* what stays is of no file: it goes at an open */
         const char *path;
-        if (tier_of(t, i, k, &scratch, &path) != NULL) {
+        bool shared;
+        if (tier_of(t, i, k, &scratch, &path, &shared) != NULL && !shared) {
             (void)!ru_path_remove(path, &none);
         }
     }
@@ -618,7 +664,8 @@ bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
             ru_arena_init(&scratch, 0);
             for (uint32_t k = 0; k < i->r.n_parts; k++) {
                 const char *path;
-                const rui_tier *d = tier_of(t, i, k, &scratch, &path);
+                bool shared;
+                const rui_tier *d = tier_of(t, i, k, &scratch, &path, &shared);
                 out->in_bytes[d != NULL ? d - t->tiers : 0] += d != NULL ? i->parts[k].bytes : 0;
             }
             ru_arena_fini(&scratch);

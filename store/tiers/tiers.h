@@ -12,7 +12,8 @@
  *
  *   TIER/files/SPACE/MAP-ID-N.part   part N that process ID wrote, locked while it is written
  *   LAST/files/SPACE/id              MAP: what its last folder says, so that a fast one can have
- *                                    parts of several
+ *                                    parts of several; a copy of the folder gets another one, and
+ *                                    reads what had the first one
  *   LAST/files/SPACE/ID.map          log of process ID: names that were begun, files with their
  *                                    parts, files that are gone; locked while the process lives
  *   LAST/files/SPACE/room            locked while a name is taken, or logs of the dead are put
@@ -63,7 +64,9 @@ typedef struct ru_tiers_options {
 typedef struct ru_tier_hint {
     int64_t expected_bytes; /* it begins where so much fits; of a faster disk it takes at most twice
                                as much, then it grows on the next one */
-    bool durable; /* its commit waits until it is on the disks, whatever happens to the machine */
+    bool durable; /* its commit waits until it is on the disks, whatever happens to the machine, and
+                     so does its removal */
+    bool last;    /* on the last tier, beside the map: it is there as long as the map is */
     const char *group;         /* of files that are used alike: a step of a pipeline; at most
                                   RU_TIER_NAME_MAX bytes. NULL or "": nothing is learned */
     int64_t input_bytes;       /* what the step that writes it reads */

@@ -36,7 +36,7 @@ typedef struct rui_item {
     const char *name; /* in the arena; "": only its end is known */
     uint32_t home;    /* log that has it, + 1 */
     uint32_t before;  /* of the same name, + 1 */
-    bool made, gone;
+    bool made, gone, durable;
     const char *group; /* in the arena; NULL: none */
     ru_tier_told told;
 } rui_item;
@@ -46,6 +46,8 @@ typedef struct rui_ended {
     const char *group;
     uint32_t home; /* log that has it */
 } rui_ended;
+
+enum { RUI_TIER_COPIED_MAX = 8 };
 
 /* Operations on a disk for this many bytes in a row. */
 #define RUI_TIER_RUN_BYTES ((double)(1 << 20))
@@ -70,7 +72,9 @@ struct ru_tiers {
     uint32_t n_tiers;
     const char *room; /* lock of the space */
     uint64_t id, map; /* of this process; of the map, which stands in its parts' names */
-    ru_grow *log;     /* NULL: the space was opened for reading */
+    uint64_t copied[RUI_TIER_COPIED_MAX]; /* [n_copied] of maps that this one is a copy of */
+    uint32_t n_copied;
+    ru_grow *log; /* NULL: the space was opened for reading */
     int64_t log_bytes;
     uint64_t files, parts; /* numbers given away */
     /* The map as read so far. */
@@ -109,8 +113,8 @@ bool rui_tiers_lives(const ru_tiers *t, uint64_t writer);
  * parts that are of no file. What cannot be done is left to the next one, with a warning. Errors:
  * those of refresh. */
 RU_MUST_USE ru_status rui_tiers_clean(ru_tiers *t, ru_err *err);
-/* Path of a part; NULL: no memory. */
-char *rui_tiers_part(const ru_tiers *t, ru_arena *arena, const rui_tier *d, uint64_t writer,
+/* Path of a part of the map; NULL: no memory. */
+char *rui_tiers_part(uint64_t map, ru_arena *arena, const rui_tier *d, uint64_t writer,
                      uint64_t number);
 ru_status rui_tiers_no_memory(ru_err *err);
 

@@ -19,11 +19,11 @@ ru_status rui_tiers_no_memory(ru_err *err)
     return RU_FAIL(err, RU_E_MEM, "no memory for the map of files");
 }
 
-char *rui_tiers_part(const ru_tiers *t, ru_arena *arena, const rui_tier *d, uint64_t writer,
+char *rui_tiers_part(uint64_t map, ru_arena *arena, const rui_tier *d, uint64_t writer,
                      uint64_t number)
 {
     return ru_arena_printf(arena, "%s/%016llx-%016llx-%llu.part", d->folder,
-                           (unsigned long long)t->map, (unsigned long long)writer,
+                           (unsigned long long)map, (unsigned long long)writer,
                            (unsigned long long)number);
 }
 
@@ -177,6 +177,7 @@ static ru_status take(ru_tiers *t, const ru_shardlog_record *from, uint32_t home
     i->home = home + 1;
     if (from->object == RUI_TIER_MADE) {
         i->r = r;
+        i->durable = from->first;
         memcpy(i->parts, p + sizeof r, (size_t)parts);
         for (uint32_t k = 0; k < r.n_parts; k++) {
             int64_t n = i->parts[k].bytes;
@@ -294,14 +295,18 @@ const rui_item *rui_tiers_find(const ru_tiers *t, const char *name)
     return NULL;
 }
 
-static ru_status append(ru_tiers *t, uint32_t what, const void *bytes, size_t n, ru_err *err)
+static ru_status append(ru_tiers *t, uint32_t what, bool durable, const void *bytes, size_t n,
+                        ru_err *err)
 {
     int64_t all = ru_shardlog_bytes((int64_t)n);
     uint8_t *whole = bytes != NULL ? malloc((size_t)all) : NULL;
     ru_status st = whole != NULL ? RU_OK : rui_tiers_no_memory(err);
     if (st == RU_OK) {
-        const ru_shardlog_record l = {
-            .generation = VERSION, .object = what, .n = (int64_t)n, .bytes = bytes};
+        const ru_shardlog_record l = {.generation = VERSION,
+                                      .object = what,
+                                      .first = durable,
+                                      .n = (int64_t)n,
+                                      .bytes = bytes};
         ru_shardlog_put(&l, whole);
         st = ru_grow_write(t->log, t->log_bytes, whole, all, err);
         t->log_bytes += st == RU_OK ? all : 0; /* else the next one takes the place */
@@ -318,7 +323,7 @@ ru_status rui_tiers_append_told(ru_tiers *t, uint32_t what, const ru_tier_told *
     r.group_bytes = (uint32_t)strlen(group);
     memcpy(bytes, &r, sizeof r);
     memcpy(bytes + sizeof r, group, r.group_bytes);
-    return append(t, what, bytes, sizeof r + r.group_bytes, err);
+    return append(t, what, false, bytes, sizeof r + r.group_bytes, err);
 }
 
 ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_item *i, ru_err *err)
@@ -333,7 +338,7 @@ ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_item *i, ru_err
         memcpy(bytes + sizeof r, i->parts, parts);
         memcpy(bytes + sizeof r + parts, i->name, r.name_bytes);
     }
-    ru_status st = append(t, what, bytes, n, err);
+    ru_status st = append(t, what, i->durable, bytes, n, err);
     free(bytes);
     return st;
 }
@@ -431,7 +436,7 @@ static void sweep(ru_tiers *t, const rui_tier *d)
     for (uint32_t k = 0; k < t->n_items; k++) {
         const rui_item *i = &t->items[k];
         for (uint32_t p = 0; i->made && !i->gone && p < i->r.n_parts; p++) {
-            const char *path = rui_tiers_part(t, &scratch, d, i->r.writer, i->parts[p].number);
+            const char *path = rui_tiers_part(t->map, &scratch, d, i->r.writer, i->parts[p].number);
             whole = whole && path != NULL && ru_map_put_c(&used, path, NULL) != NULL;
         }
     }
