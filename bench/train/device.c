@@ -33,7 +33,7 @@ static const net nets[] = {
     {"lenet8", "{zoo: lenet, width: 8}", DIGITS, 64, true, false},
     {"resnet18", "{zoo: resnet18, width: 8}", DIGITS, 8, true, false},
     {"gpt2x32", "{zoo: gpt, layers: 2, heads: 2, width: 32}", WORDS, 4, true, false},
-    {"vgg11", "{zoo: vgg11, width: 64}", DIGITS, 4, false, false},
+    {"resnet12w", "{zoo: resnet18, width: 12}", DIGITS, 4, false, false},
     {"lstm32", "{zoo: lstm, width: 32}", WORDS, 8, false, false},
     {"mlp768", "{zoo: mlp, hidden: [768, 384]}", DIGITS, 48, true, true},
     {"lenet12", "{zoo: lenet, width: 12}", DIGITS, 48, true, true},

@@ -122,10 +122,7 @@ const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank)
     return NULL;
 }
 
-/* An op by itself: its shortest run, without the time in which a quota had stopped it. Means of
- * short ops are those of few that were stopped, or waited for other programs; they stop all alike,
- * so the step's factor has it. */
-static double own_ns(const ru_facts *f, const ru_op_fact *op)
+double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op)
 {
     double ns = (double)op->took.min_ns, part = 1, period = 0;
     for (uint32_t i = 0; i < f->processors.n && ns > 0; i++) {
@@ -238,7 +235,7 @@ static ru_status fit_ops(const fitting *f, ru_profile_model *m, ru_err *err)
             continue;
         }
         ru_timing_op sizes;
-        double own = own_ns(f->facts, op);
+        double own = ru_cost_profile_own(f->facts, op);
         ru_cost_profile_op(op, kind, &sizes);
         row[rows] =
             (ru_timing_row){.x = x + (size_t)rows * RU_TIMING_COLUMNS, .seconds = 1e-9 * own};

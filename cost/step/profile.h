@@ -48,6 +48,10 @@ ru_profile_step ru_cost_profile_step(const ru_profile_model *m, const ru_op_fact
 /* The step of a profile; NULL: the facts have none. */
 const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank);
 
+/* An op by itself [ns]: its shortest run, without the time in which a quota had stopped it. Means
+ * of short ops are those of few that were stopped, or waited for other programs; they stop all
+ * alike, so the step's factor has it. */
+double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op);
 /* Kind and sizes of an op as cost/step/timing.h and the policy `device` take them. `kind`: at least
  * 128 bytes. */
 void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into);

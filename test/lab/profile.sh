@@ -84,7 +84,12 @@ assert got[3] == flush["cut"]
 assert ("trains as a pipeline" in said) == (flush["step_s"] < data["step_s"])
 P
 
+timeout --foreground 60 "$rubato" plan wide.yaml device --cluster cluster.yaml --facts devices.json --method squares >device.txt 2>&1 || fail "device: $(cat device.txt)"
+has device.txt 'rent 1 x here'
+
 # 4.
+! timeout --foreground 60 "$rubato" plan wide.yaml device >bad.log 2>&1 || fail "device without facts"
+has bad.log 'give --cluster and --facts'
 ! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts missing.json >bad.log 2>&1 || fail "no facts"
 has bad.log missing.json
 sed 's/host: b, type: here/host: b, type: there/' cluster.yaml >two.yaml

@@ -95,7 +95,7 @@ static ru_status add_job(const char *path, const char *cluster, ru_conf *c, ru_a
 }
 
 static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, const char *cluster,
-                          ru_arena *arena, ru_err *err)
+                          const char *facts, ru_arena *arena, ru_err *err)
 {
     char *text;
     int64_t size;
@@ -114,9 +114,18 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, cons
     if (p == &ru_policy_pipe && is_job(text)) {
         return add_job(path, cluster, c, arena, err);
     }
+    if (p == &ru_policy_device && is_job(text)) {
+        const rui_ways_ask ask = {.job = path, .cluster = cluster, .facts = facts};
+        ru_text json = ru_text_arena(arena);
+        ru_json j = ru_json_into(&json);
+        ru_json_open(&j, NULL, '{');
+        RU_TRY(rui_device_question(&ask, arena, &j, err));
+        ru_json_close(&j);
+        return ru_conf_add_json(c, path, json.p, json.n, err);
+    }
     if (cluster != NULL) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "--cluster goes with a job and the policy pipe; leave it out");
+                       "--cluster goes with a job and the policies pipe and device; leave it out");
     }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {
@@ -139,7 +148,8 @@ static ru_status read_input(ru_cmd_in *in, const ru_policy *p, const char *path,
     RU_TRY(ru_conf_new(p->in, in->arena, &c, err));
     ru_conf_bulk(c);
     if (path != NULL) {
-        RU_TRY(add_file(p, c, path, ru_cmd_text(in, "cluster"), in->arena, err));
+        RU_TRY(add_file(p, c, path, ru_cmd_text(in, "cluster"), ru_cmd_text(in, "facts"), in->arena,
+                        err));
     } else {
         RU_TRY(ru_conf_add_yaml(c, "example", p->example, (int64_t)strlen(p->example), err));
     }

@@ -4,6 +4,7 @@
 #ifndef RU_TOOL_WAYS_H
 #define RU_TOOL_WAYS_H
 
+#include "base/json.h"
 #include "world/cluster.h"
 
 typedef struct rui_ways_ask {
@@ -20,5 +21,10 @@ RU_MUST_USE ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_clu
 /* Print the ways, the winner first in a sentence. Errors: those of job, data and facts;
  * RU_E_INFEASIBLE when no way fits. */
 RU_MUST_USE ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err);
+
+/* What the policy `device` is asked for a job on the types of a cluster, from profiles, as members
+ * of the open object of `j`. Errors: as rui_ways. */
+RU_MUST_USE ru_status rui_device_question(const rui_ways_ask *ask, ru_arena *arena, ru_json *j,
+                                          ru_err *err);
 
 #endif

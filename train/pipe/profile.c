@@ -253,6 +253,27 @@ ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt, ru_ar
     return st;
 }
 
+ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops, uint32_t *n,
+                          int64_t *memory_bytes, int64_t *samples, ru_err *err)
+{
+    rui_meter m = {.job = job, .arena = arena, .threads = 1};
+    ru_step_graph step;
+    ru_exe_stats s;
+    ru_exe *e;
+    ru_status st = rui_meter_open(&m, err);
+    st = st == RU_OK ? rui_meter_step(&m, job->train.batch, false, &step, &e, err) : st;
+    if (st == RU_OK) {
+        ru_exe_stats_get(e, &s);
+        *memory_bytes =
+            s.state_bytes + s.arena_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
+        *samples = ru_dataset_count(m.data);
+        st = ru_exe_ops(e, 0, arena, ops, n, err);
+        ru_exe_close(e);
+    }
+    rui_meter_close(&m);
+    return st;
+}
+
 double ru_profile_share(const ru_processor_fact *p, double *could)
 {
     double quota = p->period_ns > 0 ? p->quota_ns / p->period_ns : 1;

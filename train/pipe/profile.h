@@ -27,6 +27,11 @@ typedef struct ru_profile_options {
  * `arena`. Errors: those of data and model; RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt,
                                      ru_arena *arena, ru_world *out, ru_err *err);
+/* The ops of the job's step, which is opened and not run, its memory, and the samples of the data.
+ * Owner: in `arena`. Errors: those of data and model. */
+RU_MUST_USE ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops,
+                                      uint32_t *n, int64_t *memory_bytes, int64_t *samples,
+                                      ru_err *err);
 /* How much of a core the steps got, and could have got: at most one, since threads also wait for
  * each other. */
 double ru_profile_share(const ru_processor_fact *p, double *could);
