@@ -6,11 +6,15 @@
 #include "burst/pace_impl.h"
 #include "cost/math/quantile.h"
 
-enum { DOWN_MIN = 8, DOWN_MAX = 64, REQUESTS_MIN = 20 };
+enum { DOWN_MIN = 8, DOWN_MAX = 64, REQUESTS_MIN = 20, CLOSED_MIN = 3 };
 
 static const double settle_share = 0.2; /* of a window of the profile: its load begins */
 static const double open_below = 0.75;  /* of the rate that so many clients would cause */
 static const double drift_gain = 0.3, drift_min = 0.5, drift_max = 2;
+static const double busy_max = 0.9; /* of a processor that clients who wait keep busy */
+static const double margin_gain = 0.1, margin_max = 0.5, late_share = 0.05;
+static const double clients_min = 0.9; /* fewer do not wait for answers: there is one at least */
+static const double more_clients = 2;
 static const double late_by = 1.5;     /* of what was predicted: else it is chance */
 static const double cores_min = 0.002; /* what the kernel can bound */
 
@@ -21,6 +25,7 @@ ru_status ru_pace_init(ru_pace *p, const ru_pace_options *o, uint64_t seed, ru_e
                    .speed = 1,
                    .think_s = o->think_s,
                    .drift = 1,
+                   .margin = o->margin,
                    .down = DOWN_MIN,
                    .predicted_s = (double)NAN,
                    .level_predicted = (double)NAN,
@@ -151,20 +156,24 @@ static void full(ru_pace *p)
     p->speed = 1;
 }
 
-/* A trial showed that throttling saves nothing, or costs more than the model knows. */
-static bool failed(ru_pace *p, ru_pace_record *r)
+/* A slower window showed that throttling saves nothing, or costs more than the model knows: clients
+ * who wait for answers do not become more by waiting. */
+static bool failed(ru_pace *p, const ru_pace_record *r, bool *late)
 {
-    bool late = r->latency_s > p->opt.slo_s && r->latency_s > late_by * r->predicted_s;
-    if (p->phase != RU_PACE_TRIAL || (!late && r->rate <= (p->rate_full + p->rate_expected) / 2)) {
-        return false;
-    }
+    *late = r->latency_s > p->opt.slo_s && r->latency_s > late_by * r->predicted_s;
+    bool trial = p->phase == RU_PACE_TRIAL, held = p->phase == RU_PACE_HOLD;
+    return (trial && (*late || r->rate > 0.3 * p->rate_full + 0.7 * p->rate_expected)) ||
+           (held && *late && r->clients > more_clients * p->load);
+}
+
+static void stand_down(ru_pace *p, ru_pace_record *r, bool late)
+{
     full(p);
     p->down_until = p->window + p->down;
     (void)snprintf(
         r->why, sizeof r->why, "stands down for %u windows: at speed %.2f %s", p->down, r->speed,
         late ? "it was late" : "as many requests came as before, so throttling saves no credits");
     p->down = p->down * 2 < DOWN_MAX ? p->down * 2 : DOWN_MAX;
-    return true;
 }
 
 static void obey(ru_pace *p, const ru_burst_plan *plan, ru_pace_record *r)
@@ -193,25 +202,34 @@ static void obey(ru_pace *p, const ru_burst_plan *plan, ru_pace_record *r)
         full(p);
         return;
     }
+    double speed = plan->speed[0];
+    if (p->phase == RU_PACE_FULL && p->closed < CLOSED_MIN) {
+        full(p);
+        (void)snprintf(r->why, sizeof r->why, "looks once more whether requests wait for answers");
+        return;
+    }
     if (p->phase == RU_PACE_FULL) {
+        double busy = r->rate * p->need / p->opt.rules.burst;
+        speed = busy < busy_max ? fmax(speed, (1 + busy) / 2) : speed;
         p->phase = RU_PACE_TRIAL;
         p->rate_full = r->rate;
-        p->rate_expected = plan->rate;
     } else {
         p->phase = RU_PACE_HOLD;
     }
-    p->speed = plan->speed[0];
+    p->speed = speed;
 }
 
 static void decide(ru_pace *p, ru_pace_record *r)
 {
     ru_burst_plan plan;
     ru_err err = {0};
-    if (failed(p, r)) {
+    bool late;
+    if (failed(p, r, &late)) {
+        stand_down(p, r, late);
         return;
     }
-    p->down = p->phase == RU_PACE_TRIAL ? DOWN_MIN : p->down;
-    double load = r->open ? r->rate : forecast(p, r->clients);
+    p->down = p->phase == RU_PACE_HOLD ? DOWN_MIN : p->down;
+    double load = p->load = r->open ? r->rate : forecast(p, r->clients), at_full;
     ru_status st = rui_pace_ask(p, r->open, load, r, &plan, &err);
     if (st != RU_OK) {
         full(p);
@@ -221,9 +239,11 @@ static void decide(ru_pace *p, ru_pace_record *r)
     obey(p, &plan, r);
     double rate = plan.rate;
     r->next_s = plan.latency_s;
-    if (p->speed >= 1 && !r->open) {
-        r->next_s = p->drift * rui_pace_modelled(p, load, 1, &rate);
+    if (p->speed != plan.speed[0] && !r->open) {
+        r->next_s = p->drift * rui_pace_modelled(p, load, p->speed, &rate);
     }
+    (void)rui_pace_modelled(p, load, 1, &at_full);
+    p->rate_expected = r->rate * rate / at_full; /* of a trial, from full speed */
     ru_credit next = p->bucket;
     (void)ru_credit_run(&p->opt.rules, &next, rate * p->need,
                         1e-9 * (double)p->opt.window_ns * p->opt.clock);
@@ -269,7 +289,8 @@ static void measure(ru_pace *p, ru_time now, ru_pace_record *r)
         double would;
         (void)rui_pace_modelled(p, r->clients, p->speed, &would);
         /* A late one is rather a machine with other work. */
-        r->open = r->rate < open_below * would && r->latency_s <= p->opt.slo_s;
+        r->open = (r->clients < clients_min || r->rate < open_below * would) &&
+                  r->latency_s <= p->opt.slo_s;
     }
 }
 
@@ -282,6 +303,13 @@ static void learn_drift(ru_pace *p, const ru_pace_record *r)
         p->drift =
             fmin(fmax(p->drift * (1 - drift_gain) + drift_gain * ratio, drift_min), drift_max);
     }
+}
+
+static void learn_margin(ru_pace *p, const ru_pace_record *r)
+{
+    double late = p->speed < 1 && r->latency_s > p->opt.slo_s;
+    p->margin = fmin(fmax(p->margin + margin_gain * (late - late_share), p->opt.margin),
+                     fmax(margin_max, p->opt.margin));
 }
 
 /* Without a load of its own the profile leaves out speeds below one that was late. */
@@ -299,10 +327,12 @@ static void end_window(ru_pace *p, ru_time now, ru_pace_effects *fx)
     ru_err err = {0};
     measure(p, now, r);
     p->level_predicted = (double)NAN;
+    p->closed = r->open || p->phase == RU_PACE_PROFILE ? 0 : p->closed + 1;
     bool good = !r->empty && !r->open && p->sum.n >= REQUESTS_MIN;
     if (good) {
         if (p->phase != RU_PACE_PROFILE) {
             learn_drift(p, r);
+            learn_margin(p, r);
         }
         rui_pace_keep(p, r->clients, r->speed);
     }

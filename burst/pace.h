@@ -10,9 +10,12 @@
  *
  * Clients are told from the figures by Little's law. A rate below what so many clients would cause
  * means that requests do not wait for answers: throttling them saves nothing. So does a trial whose
- * rate stayed, after which the machine stands down for some windows, longer each time.
+ * rate stayed, after which the machine stands down for some windows, longer each time. A trial is
+ * so fast that it serves the rate in any case.
  *
- * Predictions are scaled by how far measured quantiles lay above or below the model of late.
+ * Predictions are scaled by how far measured quantiles lay above or below the model of late. The
+ * margin below the objective grows with each late window and shrinks slowly, so that in the long
+ * run one of 20 is late (Source: gibbs-candes-2021).
  *
  * Thread: loop only; no clock, no system. */
 #ifndef RU_BURST_PACE_H
@@ -124,6 +127,9 @@ typedef struct ru_pace {
     double recent[3]; /* clients of the last windows */
     uint32_t n_recent;
     double rate_full, rate_expected; /* of a trial */
+    double margin;                   /* wider after windows that were late */
+    double load;                     /* clients, or requests a second, as forecast */
+    uint32_t closed;                 /* windows in a row whose requests wait for answers */
     uint32_t down_until, down;       /* window; how many windows next time */
     double predicted_s, level_predicted;
     ru_rng rng;

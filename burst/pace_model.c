@@ -67,7 +67,9 @@ void rui_pace_keep(ru_pace *p, double clients, double speed)
         k->latency_s[i] =
             ru_quantile_sorted(s->kept, s->n, (i + 0.5) / RU_PACE_DRAWN, RU_QUANTILE_LINEAR);
     }
-    p->next_kept = (p->next_kept + 1) % RU_PACE_KEPT;
+    /* The profile stays: windows at one speed and load alone fit no model. */
+    p->next_kept =
+        p->next_kept + 1 < RU_PACE_KEPT ? p->next_kept + 1 : RU_PACE_SPEEDS * RU_PACE_LOADS;
     p->n_kept = p->n_kept < RU_PACE_KEPT ? p->n_kept + 1 : RU_PACE_KEPT;
 }
 
@@ -135,7 +137,7 @@ void ru_pace_resume(ru_pace *p, const double *from, uint32_t n)
         memcpy(p->kept[k].latency_s, &at[2], sizeof p->kept[k].latency_s);
     }
     p->n_kept = windows;
-    p->next_kept = windows % RU_PACE_KEPT;
+    p->next_kept = windows < RU_PACE_KEPT ? windows : RU_PACE_SPEEDS * RU_PACE_LOADS;
     p->phase = rui_pace_fit(p, &err) == RU_OK ? RU_PACE_FULL : RU_PACE_PROFILE;
 }
 
@@ -161,7 +163,7 @@ static const char *question(ru_pace *p, bool open, double load)
     ru_text_putf(&t,
                  "],\"slo_s\":%.17g,\"quantile\":%.17g,\"margin\":%.17g,\"gain_min\":%.17g,"
                  "\"reserve_s\":%.17g,\"speed_min\":%.17g,\"speeds\":%d}",
-                 o->slo_s, o->quantile, o->margin, o->gain_min, o->reserve_s, o->speed_min, GRID);
+                 o->slo_s, o->quantile, p->margin, o->gain_min, o->reserve_s, o->speed_min, GRID);
     return t.cut ? NULL : t.p;
 }
 

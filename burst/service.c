@@ -149,6 +149,7 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     double used_s = 1e-9 * (double)(s->cpu_ns - is.cpu_ns); /* below 0: another group */
     s->pace->bucket =
         (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
+    ru_pace_resume(s->pace, is.measured.at, is.measured.n);
     if (gap_s > 0) {
         (void)ru_credit_run(r, &s->pace->bucket, fmax(used_s, 0) / 60 / gap_s,
                             gap_s * s->opt->pace.clock);

@@ -15,6 +15,7 @@ cleanup() {
     [[ -z $pacer ]] || kill -9 "$pacer" 2>/dev/null || true
     [[ -z $service ]] || kill -9 "$service" 2>/dev/null || true
     wait 2>/dev/null || true
+    find /sys/fs/cgroup -depth -type d -path "*/rubato-burst/$name" -exec rmdir {} + 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
