@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "bench/burst.h"
 #include "bench/cluster.h"
 #include "bench/params/params.h"
 #include "bench/reader/reader.h"
@@ -59,6 +60,8 @@
       "a promise at the least cost: batches on functions, a training on the cores of a server")    \
     X(cluster, ru_bench_cluster,                                                                   \
       "the scheduler of a cluster: rounds, durable events, history; jobs under three methods")     \
+    X(burst, ru_bench_burst,                                                                       \
+      "a service with processor credits: nginx with wrk, untouched and paced, in turns")           \
     X(sim, ru_bench_sim,                                                                           \
       "simulator: events, time and memory by number of workers; seeds with faults")
 

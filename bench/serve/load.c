@@ -155,7 +155,10 @@ static int64_t status_of(const conn *c)
             return -1;
         }
     }
-    return length < 0 ? -1 : c->n >= end + 4 + length ? status : 0;
+    if (length < 0 && c->n >= end + 9) { /* in chunks: the last one is empty */
+        return memcmp(&c->answer[c->n - 5], "0\r\n\r\n", 5) == 0 ? status : 0;
+    }
+    return length < 0 ? 0 : c->n >= end + 4 + length ? status : 0;
 }
 
 static ru_status hear(run *r, uint32_t which)
