@@ -4,7 +4,9 @@
  * Each worker stands on a laboratory host of its own (a namespace behind a shaped link), computes
  * with one thread and is held to one core, the same for both sides. A round is a whole job of some
  * steps on each side, in turns; its figure is the median step after the first ones. The bound of a
- * step is the larger of computing alone and moving 2(N-1)/N of the gradients at the link's rate.
+ * step is the larger of computing alone and moving 2(N-1)/N of the gradients at the link's rate. A
+ * second bound adds to computing what the thread of the messages used of the same core, as the
+ * workers' traces tell.
  * Beside it stands the same job whose steps wait for all sums of the one before (train.barrier). On
  * links of the last kind a step's transfers take TRANSFERS times as long as computing alone: there
  * a step gains most from not waiting.
@@ -23,6 +25,8 @@
 #include "env/process/self.h"
 #include "exec/pool.h"
 #include "store/npy.h"
+#include "trace/read/fold.h"
+#include "trace/read/read.h"
 
 enum { STEPS_SKIPPED = 4, WORKERS_MAX = 4, SAMPLES = 256 };
 
@@ -343,6 +347,25 @@ static ru_status empty_dir(const char *path, ru_err *err)
     return ru_dir_make(path, err);
 }
 
+/* Processor time of a step for messages, of the worker that needs most; 0: its trace says nothing.
+ */
+static ru_status messages_of_run(const job *j, double *s, ru_err *err)
+{
+    ru_arena arena;
+    ru_trace *traces = NULL;
+    uint32_t n = 0;
+    ru_arena_init(&arena, 0);
+    ru_status st = ru_trace_run_load_end(j->out, 64 << 20, &arena, &traces, &n, err);
+    *s = 0;
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
+        ru_processor_fact f;
+        bool more = ru_trace_fold_processor(&traces[k], &f) && f.message_ns > *s * 1e9;
+        *s = more ? f.message_ns * 1e-9 : *s;
+    }
+    ru_arena_fini(&arena);
+    return st;
+}
+
 static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
 {
     RU_TRY(empty_dir(j->out, err));
@@ -447,7 +470,8 @@ static ru_status run_theirs(ddp *d, const job *j, const char *backend, double *m
  */
 
 static ru_status add_rows(ddp *d, const job *j, const char *name, double *ours, double *theirs,
-                          uint32_t n, const char *missing, double alone, ru_err *err)
+                          uint32_t n, const char *missing, double alone, double messages,
+                          ru_err *err)
 {
     double wire =
         2.0 * (j->workers - 1) / j->workers * (double)j->n->gradient_bytes / j->r->bytes_per_s;
@@ -469,6 +493,11 @@ static ru_status add_rows(ddp *d, const job *j, const char *name, double *ours, 
     row.peer = alone > wire ? "bound: computing alone" : "bound: the transfer alone";
     row.missing = NULL;
     row.goal = 1 / 1.08;
+    RU_TRY(ru_bench_add(d->b, &row, err));
+    double busy = alone + messages, most = busy > wire ? busy : wire;
+    row.name = ru_arena_printf(d->b->arena, "%s over max(compute + messages, transfer)", name);
+    row.theirs = (ru_bench_stat){most, most, most, n};
+    row.peer = busy > wire ? "bound: the core, computing and messages" : row.peer;
     return ru_bench_add(d->b, &row, err);
 }
 
@@ -505,7 +534,7 @@ static ru_status add_group(ddp *d, const char *name, double *ours, double *their
 static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
 {
     double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], group[RU_BENCH_ROUNDS_MAX];
-    double held[RU_BENCH_ROUNDS_MAX];
+    double held[RU_BENCH_ROUNDS_MAX], messages = 0;
     double alone = 0;
     const char *missing = NULL, *no_group = NULL;
     RU_TRY(write_job(d, j, err));
@@ -517,6 +546,7 @@ static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
             j->barrier = side != k % 2;
             st = write_job(d, j, err);
             st = st == RU_OK ? run_ours(d, j, j->barrier ? &held[k] : &ours[k], err) : st;
+            st = st == RU_OK && !j->barrier ? messages_of_run(j, &messages, err) : st;
         }
         ru_err why;
         if (st == RU_OK && missing == NULL && run_theirs(d, j, "gloo", &theirs[k], &why) != RU_OK) {
@@ -530,7 +560,7 @@ static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
     }
     lab_down(d);
     RU_TRY(st);
-    RU_TRY(add_rows(d, j, name, ours, theirs, d->rounds, missing, alone, err));
+    RU_TRY(add_rows(d, j, name, ours, theirs, d->rounds, missing, alone, messages, err));
     RU_TRY(add_barrier(d, j, name, ours, held, d->rounds, err));
     return add_group(d, name, group, theirs, d->rounds, no_group, err);
 }
