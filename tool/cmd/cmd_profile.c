@@ -144,6 +144,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *quota = ru_cmd_text(in, "quota"), *type = ru_cmd_text(in, "type");
     RU_TRY(quota != NULL ? read_quotas(quota, percent, &n, err) : RU_OK);
     RU_TRY(add != NULL ? ru_world_file_load(add, in->arena, &all, err) : RU_OK);
+    for (uint32_t k = 0; k < in->n_args && n > 0; k++) { /* what is wrong is told once, and here */
+        ru_job job;
+        uint32_t n_sets;
+        const char *const *sets = ru_cmd_texts(in, "set", &n_sets);
+        RU_TRY(ru_job_load(in->args[k], sets, n_sets, in->arena, &job, NULL, err));
+    }
     for (uint32_t k = 0; k < n; k++) {
         RU_TRY(profile_quota(in, percent[k], out, &all, err));
     }
