@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """A server under bad input and faults: serve_hostile.py PATH_OF_RUBATO [LOADS]
 
-Ten thousand sockets that are idle, others slow, half closed or never read; wrong requests; model files that are
-missing, half written or replaced; hot swaps and drains under load. The server answers each accepted request once, refuses each wrong one with a
+Ten thousand sockets that are idle, others slow, half closed or never read; wrong requests, damaged heads; model files that are
+missing, half written or replaced; a full disk; hot swaps and drains under load. The server answers each accepted request once, refuses each wrong one with a
 sentence and the right status, keeps answering others, and its gauges return to zero. After LOADS loads (60) it holds
 no more memory.
 """
 import http.client
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -27,9 +28,10 @@ train: {batch: 40, steps: 30, autotune: false, threads: 1, optimizer: {sgd: {lr:
 
 
 class Server:
-    def __init__(self, rubato, path, *more):
+    def __init__(self, rubato, path, *more, **options):
+        options.setdefault("stderr", subprocess.DEVNULL)
         self.process = subprocess.Popen([rubato, "serve", path, "-l", "0", "--json", *more],
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                                        stdout=subprocess.PIPE, text=True, **options)
         self.address = json.loads(self.process.stdout.readline())["address"]
         host, port = self.address.rsplit(":", 1)
         self.at = (host, int(port))
@@ -208,6 +210,44 @@ def check_requests(server, model):
     assert server.ask("POST", path, b" " * (65 << 20))[0] == 413
 
 
+def check_heads(server, model, n):
+    """Damaged heads, the same ones each time: an answer, the end of the connection, or the server waits for the rest."""
+    r, counts = random.Random(7), {}
+    seeds = (f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(request())}\r\n"
+             "Inference-Header-Content-Length: 20\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+             "\r\n\r\n").encode() + request(), b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n"
+    for _ in range(n):
+        text = bytearray(r.choice(seeds))
+        for _ in range(r.randrange(1, 6)):
+            at = r.randrange(min(len(text), 250))
+            text[at:at + r.choice((0, 1, 1, 9))] = r.choice((b"", b"\0", b"\r\n", b":", b" ", b"\xff", b"9" * 30, b"A" * 70000,
+                                                            bytes([r.randrange(256)])))
+        with socket.create_connection(server.at) as s:
+            s.settimeout(0.05)
+            try:
+                s.sendall(text)
+                got = s.recv(4096)
+            except (ConnectionError, TimeoutError):
+                got = b""
+        assert got == b"" or got.startswith(b"HTTP/1."), got[:100]
+        counts[got[9:12]] = counts.get(got[9:12], 0) + 1
+    assert counts[b"400"] and counts[b"200"], counts
+    assert server.ask("GET", "/v2/health/live")[0] == 200
+
+
+def check_full(rubato, path, model, work):
+    """No place for the access log: requests are answered, and the server says that lines are lost."""
+    log = os.path.join(work, "access.jsonl")
+    server = Server(rubato, path, "--access-log", log, stderr=subprocess.PIPE, restore_signals=False,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY)))
+    server.ready(model)
+    for _ in range(200):
+        assert server.ask("POST", f"/v2/models/{model}/infer", request())[0] == 200
+    server.stop()
+    said = server.process.stderr.read()
+    assert "lines are lost" in said and os.path.getsize(log) <= 8192, said
+
+
 def check_files(server, folder, model):
     """Damaged files leave what answers as it is."""
     file = os.path.join(folder, model, "2", "model.onnx")
@@ -286,6 +326,7 @@ def main():
         server = Server(rubato, folder)
         server.ready("m")
         check_requests(server, "m")
+        check_heads(server, "m", 1000)
         before, during = check_sockets(server, "m")
         sockets, beside = check_idle(server, "m")
         check_files(server, folder, "m")
@@ -297,6 +338,7 @@ def main():
               f"connect and ask nothing {beside * 1e3:.2f} ms; "
               f"{answers} answers in 20 swaps; {early} kB after 20 loads, {late} kB after {loads}")
         assert late <= 1.02 * early, (early, late)
+        check_full(rubato, folder, "m", work)
         check_drains(rubato, folder, "m", 20)
 
 
