@@ -91,7 +91,11 @@ ru_status rui_pace_fit(ru_pace *p, ru_err *err)
     const double *model;
     ru_status st =
         s == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a profile")
-        : m < ru_burst_features_n(1) || !(p->need > 0)
+        : !(p->need > 0)
+            ? RU_FAIL(err, RU_E_ARG,
+                      "requests came, but the service used no processor time; is it the one that "
+                      "pid_file names?")
+        : m < ru_burst_features_n(1)
             ? RU_FAIL(err, RU_E_ARG, "too few requests were measured")
             : ru_burst_fit(&r, 1, &load, s, m, p->opt.quantile, &scratch, &scratch, &model, err);
     if (st == RU_OK) {

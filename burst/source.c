@@ -134,7 +134,8 @@ ru_status rui_source_page(ru_source *s, ru_str page, ru_source_news *out, ru_err
     double share = fmin(1, RU_SOURCE_MAX / fmax(1, b.count[b.n - 1] - base) * 0.9);
     for (uint32_t k = 0; k < b.n && s->begun; k++) {
         double now = b.count[k] - (same ? s->before[k] : 0), low = k > 0 ? b.bound[k - 1] : 0;
-        double n = fmin(fmax(now - below, 0), 1e9), high = isinf(b.bound[k]) ? low : b.bound[k];
+        double n = floor(fmin(fmax(now - below, 0), 1e6)),
+               high = isinf(b.bound[k]) ? low : b.bound[k];
         double drawn = ceil(n * share);
         below = now;
         out->requests += (uint32_t)n;

@@ -96,8 +96,11 @@ static void test_metrics(void **state)
         assert_true(n.latency_s[k] > 0 && n.latency_s[k] <= 0.2);
     }
     assert_true(fabs(sum - (4 * 0.05 + 2 * 0.15 + 1 * 0.2)) < 0.05);
-    assert_int_equal(page(&s, &n, 1, 2, 3), 3); /* it began anew */
-    assert_int_equal(page(&s, &n, 100001, 100002, 100003), 100000);
+    assert_int_equal(page(&s, &n, 1, 2, 3), 3);               /* it began anew */
+    assert_int_equal(page(&s, &n, 1.5, 2.9, 1e300), 1000000); /* no counts at all */
+    assert_true(n.n <= n.requests);
+    assert_int_equal(page(&s, &n, 0, 0, 1), 1);
+    assert_int_equal(page(&s, &n, 100001, 100002, 100003), 100002);
     assert_true(n.n <= RU_SOURCE_MAX && n.n > RU_SOURCE_MAX / 2);
     assert_int_equal(rui_source_page(&s, ru_str_c("u 1\n"), &n, &err), RU_E_DATA);
 }
