@@ -233,8 +233,9 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
             ru_recorder_sync(w->recorder); /* these steps pay for writing what they recorded */
         }
         double seconds = (double)(ru_clock_now().ns - t0) * 1e-9;
+        double cpu = (double)(ru_clock_cpu_ns() - cpu0) * 1e-9;
         printf("%.9f %.9g %.9f\n", seconds, w->zoo.path != NULL ? ru_bench_zoo_mean(&w->zoo) : loss,
-               (double)(ru_clock_cpu_ns() - cpu0) * 1e-9);
+               cpu);
     } else if (strncmp(line, "record ", 7) == 0) {
         RU_TRY(record(w, line + 7, err));
         printf("recorded\n");

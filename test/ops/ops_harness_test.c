@@ -404,9 +404,8 @@ static const ru_op slow_ops[] = {
     RU_OP_Col2Im,        RU_OP_DFT,         RU_OP_STFT,
     RU_OP_GridSample,    RU_OP_ConvInteger, /* of data that are not constant on either side */
     RU_OP_MatMulInteger, RU_OP_CouplePairs, RU_OP_ReverseSequence,
-    RU_OP_LRN,     /* of an even size */
-    RU_OP_Dropout, /* in training mode */
-    RU_OP_LSTM,    /* sequences of several lengths; unusual activations, limits and coupled gates */
+    RU_OP_LRN,  /* of an even size */
+    RU_OP_LSTM, /* sequences of several lengths; unusual activations, limits and coupled gates */
     RU_OP_LSTMTrain,     RU_OP_GRU,         RU_OP_GRUTrain,
     RU_OP_RNN,
 };

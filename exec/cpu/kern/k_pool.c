@@ -6,15 +6,15 @@
 
 #include "exec/cpu/kern/isa.h"
 
-/* to = the join of `rows` rows of x, and of what is there with `more`. */
+/* to = the join of `count` rows of x, and of what is there with `more`. */
 #define POOL_JOIN(name, type, f)                                                            \
-    RU_KERN_INLINE void name##_join(const type *x, int64_t step, const int64_t rows,        \
+    RU_KERN_INLINE void name##_join(const type *x, int64_t step, const int64_t count,       \
                                     const bool more, type *to, int64_t n)                   \
     {                                                                                       \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                 \
         {                                                                                   \
             type b = more ? to[i] : x[i];                                                   \
-            _Pragma("GCC unroll 4") for (int64_t r = more ? 0 : 1; r < rows; r++)           \
+            _Pragma("GCC unroll 4") for (int64_t r = more ? 0 : 1; r < count; r++)          \
             {                                                                               \
                 type v = x[r * step + i];                                                   \
                 b = f;                                                                      \
@@ -35,31 +35,31 @@
         }                                                                                   \
     }
 
-/* y = the join of `taps` taps along a line, and of what is there with `more`. */
-#define POOL_TAPS(name, type, f)                                                             \
-    RU_KERN_INLINE void name##_taps(const type *line, const int64_t stride, int64_t apart,   \
-                                    const int64_t taps, const bool more, type *y, int64_t n) \
-    {                                                                                        \
-        _Pragma("omp simd") for (int64_t o = 0; o < n; o++)                                  \
-        {                                                                                    \
-            type b = more ? y[o] : line[o * stride];                                         \
-            _Pragma("GCC unroll 4") for (int64_t c = more ? 0 : 1; c < taps; c++)            \
-            {                                                                                \
-                type v = line[o * stride + c * apart];                                       \
-                b = f;                                                                       \
-            }                                                                                \
-            y[o] = b;                                                                        \
-        }                                                                                    \
-    }                                                                                        \
-    RU_KERN_INLINE void name##_along(const ru_kern_pool *p, const type *line,                \
-                                     const int64_t stride, type *y, int64_t n)               \
-    {                                                                                        \
-        int64_t apart = p->dilation;                                                         \
-        POOL_COUNT(p->taps, name##_taps(line, stride, apart, COUNT, false, y, n));           \
-        for (int64_t c = 3; c < p->taps; c += 3) {                                           \
-            const type *from = line + c * apart;                                             \
-            POOL_COUNT(p->taps - c, name##_taps(from, stride, apart, COUNT, true, y, n));    \
-        }                                                                                    \
+/* y = the join of `count` taps along a line, and of what is there with `more`. */
+#define POOL_TAPS(name, type, f)                                                              \
+    RU_KERN_INLINE void name##_taps(const type *line, const int64_t stride, int64_t apart,    \
+                                    const int64_t count, const bool more, type *y, int64_t n) \
+    {                                                                                         \
+        _Pragma("omp simd") for (int64_t o = 0; o < n; o++)                                   \
+        {                                                                                     \
+            type b = more ? y[o] : line[o * stride];                                          \
+            _Pragma("GCC unroll 4") for (int64_t c = more ? 0 : 1; c < count; c++)            \
+            {                                                                                 \
+                type v = line[o * stride + c * apart];                                        \
+                b = f;                                                                        \
+            }                                                                                 \
+            y[o] = b;                                                                         \
+        }                                                                                     \
+    }                                                                                         \
+    RU_KERN_INLINE void name##_along(const ru_kern_pool *p, const type *line,                 \
+                                     const int64_t stride, type *y, int64_t n)                \
+    {                                                                                         \
+        int64_t apart = p->dilation;                                                          \
+        POOL_COUNT(p->taps, name##_taps(line, stride, apart, COUNT, false, y, n));            \
+        for (int64_t c = 3; c < p->taps; c += 3) {                                            \
+            const type *from = line + c * apart;                                              \
+            POOL_COUNT(p->taps - c, name##_taps(from, stride, apart, COUNT, true, y, n));     \
+        }                                                                                     \
     }
 
 /* The call with COUNT 1, 2 or, of more, 3. */
@@ -115,8 +115,15 @@
         }                                                                                          \
     }
 
+/* kv_max by bits: of two taps GCC 12 chooses an address, by a branch. */
+RU_KERN_INLINE float larger(float a, float b)
+{
+    uint32_t first = ((a > b) | (a != a)) ? UINT32_MAX : 0;
+    return kv_float((kv_bits(a) & first) | (kv_bits(b) & ~first));
+}
+
 /* The larger; f32: NaN wins. */
-POOL_KIND(max_f32, float, -INFINITY, kv_max(v, b))
+POOL_KIND(max_f32, float, -INFINITY, count == 2 ? larger(v, b) : kv_max(v, b))
 POOL_KIND(max_u8, uint8_t, 0, v > b ? v : b)
 POOL_KIND(max_i8, int8_t, INT8_MIN, v > b ? v : b)
 POOL_KIND(sum_f32, float, 0.0f, b + v)

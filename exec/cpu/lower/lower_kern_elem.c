@@ -5,6 +5,8 @@
 
 #include "exec/cpu/lower/lower_spread.h"
 
+enum { COPIES_BYTES = 4096 }; /* of a row that short rows repeat: stays in L1 */
+
 /* -- one input -----------------------------------------------------------------------------------
  */
 
@@ -284,9 +286,44 @@ static void spread_row(const spread_state *s, void *const *bufs, const int64_t *
     }
 }
 
+/* The operand that every row repeats beside one that goes on; -1: there is none. */
+static int repeats(const rui_spread *at)
+{
+    bool lines = at->rank == 1 && at->step[0] == 1 && at->step[1] == 1;
+    for (int k = 0; lines && k < 2; k++) {
+        if (at->by[k][0] == 0 && at->by[1 - k][0] == at->cols) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+/* Short rows: as many at once as the repeated operand k has copies of its row. */
+static void spread_short(const spread_state *s, int k, void *const *bufs, int64_t begin,
+                         int64_t end)
+{
+    _Alignas(64) char copies[COPIES_BYTES];
+    int64_t cols = s->at.cols, bytes = cols * ru_dtype_bytes(s->t), rows = COPIES_BYTES / bytes;
+    rows = end - begin < rows ? end - begin : rows;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(copies + r * bytes, bufs[k], (size_t)bytes);
+    }
+    void *const some[] = {k == 0 ? copies : bufs[0], k == 1 ? copies : bufs[1], bufs[2]};
+    for (int64_t r = begin; r < end; r += rows) {
+        int64_t n = end - r < rows ? end - r : rows;
+        const int64_t at[] = {k == 0 ? 0 : r * cols, k == 1 ? 0 : r * cols};
+        spread_row(s, some, at, r * cols, n * cols);
+    }
+}
+
 static void spread_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const spread_state *s = state;
+    int k = repeats(&s->at);
+    if (k >= 0 && s->at.cols * ru_dtype_bytes(s->t) <= COPIES_BYTES / 4) {
+        spread_short(s, k, bufs, begin, end);
+        return;
+    }
     for (int64_t r = begin; r < end; r++) {
         int64_t at[RUI_SPREAD_MAX];
         rui_spread_at(&s->at, r, at);

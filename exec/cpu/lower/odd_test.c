@@ -509,7 +509,28 @@ static void moves_at_odd_sizes(void **state)
     }
 }
 
-RU_TESTS(exec_odd, cmocka_unit_test(deep_convolutions_of_one_channel),
+/* Rows that an operand repeats, shorter and longer than its copies, also of a result that is of
+ * truth values; the last rows are fewer than the copies. */
+static void short_rows_that_repeat(void **state)
+{
+    (void)state;
+    static const int64_t cols[] = {2, 7, 32, 255, 256, 257};
+    static const ru_op ops[] = {RU_OP_Sub, RU_OP_Max, RU_OP_Less};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cols) * RU_ARRAY_LEN(ops) * 2; k++) {
+        int64_t c = cols[k % 6];
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 3, 701, c));
+        ru_value_id row = input(&t, "row", T(F32, c));
+        ru_op op = ops[k / 6 % 3];
+        ru_value_id y = ru_build_op2(&t.b, op, k < 18 ? x : row, k < 18 ? row : x, NULL);
+        ru_build_output(&t.b, y, "y");
+        fast_and_right(&t, 0, "short rows");
+    }
+}
+
+RU_TESTS(exec_odd, cmocka_unit_test(short_rows_that_repeat),
+         cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
          cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(products_of_doubles),
