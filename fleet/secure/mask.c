@@ -264,9 +264,18 @@ const uint8_t *ru_unmasker_row(const ru_unmasker *u, uint32_t k, int64_t *bytes)
     return row(u, k);
 }
 
+/* Others end when they cannot agree with a key on a secret, so none of these reaches them. */
+static bool agrees(const uint8_t *public_key)
+{
+    static const uint8_t any[KEY] = {8};
+    uint8_t key[KEY];
+    return ru_cipher_agree(any, public_key, "", key, NULL) == RU_OK;
+}
+
 bool ru_unmasker_public(ru_unmasker *u, uint32_t k, const uint8_t *publics, int64_t bytes)
 {
-    if (k >= u->n || u->told[k] || bytes != PUBLIC || !is_there(publics, 0)) {
+    if (k >= u->n || u->told[k] || bytes != PUBLIC || !agrees(box_key(publics, 0)) ||
+        !agrees(mask_key(publics, 0))) {
         return false;
     }
     memcpy(u->publics + (size_t)k * PUBLIC, publics, PUBLIC);

@@ -58,10 +58,12 @@ static void tear_down(rig *r)
 
 static void tell(rig *r, uint32_t k)
 {
-    uint8_t publics[RU_MASK_PUBLIC_BYTES];
+    uint8_t publics[RU_MASK_PUBLIC_BYTES], weak[RU_MASK_PUBLIC_BYTES] = {0};
     who = k;
     call = 0;
     assert_ok(ru_masker_begin(&r->m[k], 7, r->need, publics, &r->err), r->err);
+    memcpy(weak, publics, sizeof weak / 2); /* with the other key all agree on the same */
+    assert_false(ru_unmasker_public(&r->u, k, weak, sizeof weak));
     assert_true(ru_unmasker_public(&r->u, k, publics, sizeof publics));
     assert_false(ru_unmasker_public(&r->u, k, publics, sizeof publics)); /* twice */
 }
