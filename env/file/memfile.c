@@ -65,3 +65,13 @@ ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out, r
     }
     return RU_OK;
 }
+
+int64_t ru_memfile_lay(uint8_t *at, int fd, int64_t size_bytes)
+{
+    int64_t page = sysconf(_SC_PAGESIZE), n = size_bytes - size_bytes % page;
+    if (n == 0 || (uintptr_t)at % (uintptr_t)page != 0 ||
+        mmap(at, (size_t)n, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        return 0;
+    }
+    return n;
+}

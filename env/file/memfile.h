@@ -18,5 +18,9 @@ void ru_memfile_close(int fd); /* -1 is fine */
  */
 RU_MUST_USE ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out,
                                      ru_err *err);
+/* In place of whole pages of that memory, from `at` on, stands a file from its beginning, at most
+ * so many bytes of it; they are read when they are wanted. How many; 0: `at` is within a page, or
+ * the kernel cannot. */
+int64_t ru_memfile_lay(uint8_t *at, int fd, int64_t size_bytes);
 
 #endif

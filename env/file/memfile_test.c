@@ -31,4 +31,33 @@ static void bytes_read_back(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(env_memfile, cmocka_unit_test(bytes_read_back))
+/* Whole pages stand for the file, the rest of the memory stays as it is. */
+static void files_are_laid_into_memory(void **state)
+{
+    (void)state;
+    enum { N = 3 << 16 };
+    static uint8_t bytes[N];
+    char path[RU_MEMFILE_PATH];
+    ru_err err = {0};
+    ru_map_file map;
+    uint8_t *into;
+    int fd;
+    for (uint32_t i = 0; i < N; i++) {
+        bytes[i] = (uint8_t)(1 + i % 251);
+    }
+    assert_ok(ru_memfile_open(bytes, N, &fd, path, &err), err);
+    assert_ok(ru_memfile_map(2 * N, &into, &map, &err), err);
+    into[N - 1] = 7;
+    assert_int_equal(ru_memfile_lay(into + 1, fd, N), 0);
+    assert_int_equal(ru_memfile_lay(into, fd, 100), 0);
+    int64_t laid = ru_memfile_lay(into, fd, N - 1); /* pages have at most 64 KiB */
+    assert_true(laid > 0 && laid < N);
+    assert_memory_equal(map.data, bytes, (size_t)laid);
+    assert_int_equal(map.data[laid], 0);
+    assert_int_equal(map.data[N - 1], 7);
+    ru_file_unmap(&map);
+    ru_memfile_close(fd);
+}
+
+RU_TESTS(env_memfile, cmocka_unit_test(bytes_read_back),
+         cmocka_unit_test(files_are_laid_into_memory))

@@ -15,6 +15,7 @@ enum {
     STEP_BYTES_MAX = 64 << 20,
     STEP_PART = 64,        /* of the quota, claimed at a time */
     PART_BYTES_MIN = 4096, /* less is no part of a larger file */
+    PAGE = 4096,           /* parts end at pages, so that a file can be mapped */
     LIMIT = 2, /* times what was expected, on all tiers but the last; trees say it of the first */
 };
 
@@ -388,10 +389,10 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
     bool last = f->tier + 1 == f->t->n_tiers;
     int64_t end = f->is.parts[f->is.r.n_parts - 1].bytes, expected = f->is.r.expected_bytes;
     if (f->tier == 0 && !last && f->told.by == RU_TIER_BY_TREES) {
-        int64_t left = (int64_t)f->told.limit_bytes - end;
+        int64_t left = ((int64_t)f->told.limit_bytes + PAGE - 1) / PAGE * PAGE - end;
         want = want < left ? want : left;
-    } else if (!last && expected > 0 && expected < INT64_MAX / LIMIT) {
-        int64_t left = LIMIT * expected - end;
+    } else if (!last && expected > 0 && expected < INT64_MAX / LIMIT - PAGE) {
+        int64_t left = (LIMIT * expected + PAGE - 1) / PAGE * PAGE - end;
         want = want < left ? want : left;
     }
     if (want > ru_grow_claimed(f->grow) - end) {
@@ -403,6 +404,10 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
         RU_TRY(ru_lock_open(d->lock, true, true, &l, err));
         int64_t room = d->quota_bytes - rui_tiers_used(d), more = step < room ? step : room;
         more = more < want && more < PART_BYTES_MIN ? 0 : more;
+        int64_t up = (end + more + PAGE - 1) / PAGE * PAGE - end;
+        if (!last && more > 0) {
+            more = up <= room ? up : up - PAGE;
+        }
         ru_status st = more > 0 ? ru_grow_claim(f->grow, end + more, err) : RU_OK;
         ru_lock_close(l);
         RU_TRY(st);
@@ -582,7 +587,12 @@ ru_status ru_tier_map(const ru_tier_file *f, ru_map_file *out, ru_err *err)
         ru_file_unmap(&m); /* what was claimed could not be given back */
     }
     RU_TRY(ru_memfile_map(f->is.r.bytes, &into, out, err));
-    ru_status st = ru_tier_read(f, 0, into, f->is.r.bytes, err);
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; st == RU_OK && k < f->is.r.n_parts; into += f->is.parts[k++].bytes) {
+        int64_t n = f->is.parts[k].bytes;
+        int64_t laid = f->in[k].size_bytes >= n ? ru_memfile_lay(into, f->in[k].fd, n) : 0;
+        st = ru_in_read(&f->in[k], f->paths[k], laid, into + laid, n - laid, err);
+    }
     if (st != RU_OK) {
         ru_file_unmap(out);
     }

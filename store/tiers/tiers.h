@@ -110,7 +110,8 @@ RU_MUST_USE ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
-/* All of a file that was opened, read-only: a map of its part, or memory where it has several.
+/* All of a file that was opened, read-only: a map of its parts; of one that begins within a page
+ * of the file a copy.
  * Owner: ru_file_unmap. Errors: RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status ru_tier_map(const ru_tier_file *f, ru_map_file *out, ru_err *err);
 /* Who decided where a file begins. */

@@ -190,11 +190,11 @@ static void test_hint(void **state)
 {
     static const struct {
         int64_t expected, bytes, in[3];
-    } rows[] = {{1000, 1000, {1000, 0, 0}},       /* fits */
-                {1000, 5000, {2000, 2000, 1000}}, /* at most twice that on both */
-                {150000, 1000, {0, 1000, 0}},     /* would not fit into the fast one */
-                {400000, 1000, {0, 0, 1000}},     /* nor into the middle one */
-                {0, 50000, {50000, 0, 0}}};       /* nobody knows */
+    } rows[] = {{1000, 1000, {1000, 0, 0}},        /* fits */
+                {3000, 20000, {8192, 8192, 3616}}, /* about twice that on both */
+                {150000, 1000, {0, 1000, 0}},      /* would not fit into the fast one */
+                {400000, 1000, {0, 0, 1000}},      /* nor into the middle one */
+                {0, 50000, {50000, 0, 0}}};        /* nobody knows */
     box b = make_box(*state);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         ru_tier_entry e;
