@@ -94,13 +94,18 @@ train imported imported-one
 place imported imported-2 2 'layer2.0.downsample.0: 2, layer4: 2'
 alike imported-one imported-2
 
-# One device cannot hold it.
-train conv chosen -w 2 --set train.parallel=placed --set train.placed.memory=50MB
-grep -q '29 layers measured; predicted for a step of 2 devices: .* (one device: does not fit)' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
+# Where links cost nothing, branches go to another device.
+train conv chosen -w 2 --set train.parallel=placed --set train.placed.latency=0s --set train.placed.bytes_per_s=1e15
+grep -q '29 layers measured; predicted for a step of 2 devices: .* (one device: ' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
 alike conv-one chosen
 "$rubato" explain chosen place >explained.txt || fail "a chosen placement is not explained"
 grep -q '^installed; 1 plan' explained.txt || fail "the plan of the placement is not the one that explain makes: $(tail -8 explained.txt)"
+grep -q 'devices in a step, means of 9 recorded steps' explained.txt || fail "devices are not shown: $(cat explained.txt)"
+grep -A 3 '^links in a step' explained.txt | grep -q '^     2   1 .* [KM]iB' || fail "links are not shown: $(cat explained.txt)"
 grep -A 2 '^predicted and measured' explained.txt | grep -q '^  step ' || fail "the step of the plan is not shown: $(tail -8 explained.txt)"
+
+"$rubato" explain conv-4 place >explained.txt || fail "a placement of the job is not explained"
+grep -q 'the job names its devices' explained.txt || fail "nobody says that nothing was predicted: $(cat explained.txt)"
 
 place conv more 2 'layer3: 2' --set train.steps=3
 place conv more 3 'layer3: 2, layer4.0.downsample.0: 3' --resume --set train.steps=6
@@ -177,6 +182,10 @@ refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
 refused 'device 2 needs .* train.placed.memory allows 1000' 2 'fc2: 2' --set train.placed.memory=1000
 refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
 refused 'start it with -w' 1:2 'fc2: 2'
+code=0
+timeout 60 "$rubato" train conv.yaml --out refused -w 2 --set train.parallel=placed --set train.placed.memory=100kB >refused.log 2>&1 || code=$?
+[ "$code" = 65 ] || fail "exit code $code instead of 65: $(tail -2 refused.log)"
+grep -q '2 devices of 100000 bytes (train.placed.memory) cannot hold the measured layers' refused.log || fail "nobody says that memory is too small: $(tail -2 refused.log)"
 cat >tied.yaml <<JOB
 name: tied
 model: {zoo: gpt, layers: 1, heads: 2, width: 16, context: 8}

@@ -11,6 +11,7 @@
 #include "tool/explain/explain_ops.h"
 #include "tool/explain/explain_order.h"
 #include "tool/explain/explain_pipe.h"
+#include "tool/explain/explain_place.h"
 #include "tool/explain/explain_pulled.h"
 #include "tool/explain/explain_rounds.h"
 #include "tool/explain/explain_sums.h"
@@ -369,6 +370,14 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
             return RU_OK;
         }
     }
+    if (p == &ru_policy_place && n_sets == 0 && ru_world_plan_newest(w, p->name) == NULL) {
+        RU_TRY(rui_explain_place(in->args[0], NULL, NULL, in->arena, out, &shown, err));
+        if (shown) {
+            ru_tell_note(out, "note",
+                         "the job names its devices: nothing was predicted before it began");
+            return RU_OK;
+        }
+    }
     if (job != NULL && ru_world_plan_newest(w, p->name) == NULL &&
         rui_explain_app_none(job, w, p, out)) {
         method = rui_explain_app_reassign(job, p, workers_of(w), in->arena, &n_method);
@@ -398,6 +407,8 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
         RU_TRY(rui_explain_pulled(w, in->arena, out, err));
     } else if (p == &ru_policy_pipe) {
         RU_TRY(explain_stages(in, input, a.plan, out, &shown, err));
+    } else if (p == &ru_policy_place) {
+        RU_TRY(rui_explain_place(in->args[0], input, a.plan, in->arena, out, &shown, err));
     }
     RU_TRY(show_installed(w, plan, &a.head.id, n_sets > 0, in->arena, out, err));
     return n_method > 0 && n_sets == 0

@@ -117,7 +117,8 @@ static bool is_whole(const ru_trace_pipe *p)
             return false;
         }
     }
-    return p->n > 1 && (p->micro == 1 || !ru_pipe_flows_on(schedule_of(p)));
+    return p->n > 1 && strcmp(p->schedule, "placed") != 0 &&
+           (p->micro == 1 || !ru_pipe_flows_on(schedule_of(p)));
 }
 
 static uint32_t worker_number(const shown *s, uint32_t stage)

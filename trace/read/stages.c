@@ -136,13 +136,19 @@ static ru_status find_roles(const ru_trace *traces, uint32_t n, ru_arena *arena,
     return RU_OK;
 }
 
+/* The numbers (from 1) in the name of a link. */
+static bool is_link(const char *name, unsigned *from, unsigned *to)
+{
+    return sscanf(name, "stage %u to %u", from, to) == 2 ||
+           sscanf(name, "device %u to %u", from, to) == 2;
+}
+
 /* The flow with the name of a link; NULL: it is none. */
 static ru_stage_flow *flow_named(const ru_trace_pipe *p, const ru_trace *t, int64_t name)
 {
     unsigned from, to;
-    if (name <= 0 || name >= t->n_names ||
-        sscanf(t->names[name].name, "stage %u to %u", &from, &to) != 2 || from < 1 || to < 1 ||
-        from > p->n || to > p->n) {
+    if (name <= 0 || name >= t->n_names || !is_link(t->names[name].name, &from, &to) || from < 1 ||
+        to < 1 || from > p->n || to > p->n) {
         return NULL;
     }
     for (uint32_t k = 0; k < p->n_flows; k++) {
@@ -155,11 +161,10 @@ static ru_stage_flow *flow_named(const ru_trace_pipe *p, const ru_trace *t, int6
 
 static bool connects(const ru_trace *traces, const ru_trace_pipe *p, uint32_t from, uint32_t to)
 {
-    char name[64];
-    (void)snprintf(name, sizeof name, "stage %u to %u", from + 1, to + 1);
+    unsigned a, b;
     const ru_trace *t = p->stages[from].trace != UINT32_MAX ? &traces[p->stages[from].trace] : NULL;
     for (uint32_t k = 0; t != NULL && k < t->n_names; k++) {
-        if (strcmp(t->names[k].name, name) == 0) {
+        if (is_link(t->names[k].name, &a, &b) && a == from + 1 && b == to + 1) {
             return true;
         }
     }
@@ -396,15 +401,21 @@ static void fill(ru_trace_pipe *p, const samples *all)
         ru_stage_time *t = &p->stages[s];
         t->step_ns = typical(all, key_of(STEP, s, 0), 0, &t->steps);
         t->forward_ns = typical(all, key_of(FORWARD, s, 0), 0, &n);
+        t->parts = t->steps > 0 ? (double)n / (double)t->steps : 0;
         t->backward_ns = typical(all, key_of(BACKWARD, s, 0), 0, &n);
         t->update_ns = typical(all, key_of(UPDATE, s, 0), 0, &n);
+        t->updates = t->steps > 0 ? (double)n / (double)t->steps : 0;
         t->input_ns = typical(all, key_of(INPUT, s, 0), 0, &n);
     }
     for (uint32_t k = 0; k < p->n_flows; k++) {
         ru_stage_flow *f = &p->flows[k];
         f->xfer_ns = typical(all, key_of(XFER, k, 0), 0, &f->n);
         for (uint32_t j = 0; j < p->micro; j++) {
-            f->wait_ns[j] = typical(all, key_of(WAIT, k, j), p->stages[f->to].steps, &n);
+            int64_t steps = p->stages[f->to].steps;
+            f->wait_ns[j] = typical(all, key_of(WAIT, k, j), steps, &n);
+            if (n > steps && steps > 0) { /* of several parts */
+                f->wait_ns[j] = (int64_t)((double)f->wait_ns[j] * (double)n / (double)steps);
+            }
         }
     }
 }

@@ -2,13 +2,14 @@
  * Means are those without the shortest and the longest tenth, of transfers a third.
  *
  *   meta `pipe`                  "1 3 8 flush fc2": stage 1 (from 0) of 3, 8 micro-batches, its
- *                                schedule, its first layer
+ *                                schedule, its first layer; "placed": devices are its stages, each
+ *                                with several parts
  *   meta `pipe memory`           "3 4096 131072": versions of the weights, bytes of one, of all
  *                                memory
  *   forward, backward, update    spans; value: the micro-batch in its step
  *   wait for a stage             a wait inside of one; what it waited for: the name of a link
- *   "stage 1 to 2"               a link (stages from 1): label of its sends and receives, whose
- *                                step is the number of the micro-batch in all
+ *   "stage 1 to 2"               a link (stages from 1; "device 1 to 2"): label of its sends and
+ *                                receives, whose step is the number of the micro-batch in all
  *   input                        reading samples, inside of a forward part
  *
  * Thread: any; results are plain data in the caller's arena. */
@@ -24,6 +25,7 @@ typedef struct ru_stage_time {
     int64_t step_ns;                            /* means: a step of its worker */
     int64_t input_ns;                           /* reading of a micro-batch; 0: it reads none */
     int64_t forward_ns, backward_ns, update_ns; /* a part, without waits and reading */
+    double parts, updates;                      /* that go forward in a step; that are updated */
 } ru_stage_time;
 
 /* Values that cross from one stage to another, all together; each has one that comes back. */
@@ -32,7 +34,7 @@ typedef struct ru_stage_flow {
     int64_t bytes;     /* of a micro-batch */
     int64_t n;         /* micro-batches whose both ends are recorded */
     int64_t xfer_ns;   /* mean: how long its pieces occupy the sender's link */
-    int64_t *wait_ns;  /* [micro] mean time that the receiver waited for it */
+    int64_t *wait_ns;  /* [micro] mean time that the receiver waited for it in a step */
 } ru_stage_flow;
 
 typedef struct ru_trace_pipe {

@@ -194,5 +194,58 @@ static void other_runs_have_none(void **state)
     ru_arena_fini(&a);
 }
 
+/* A device goes forward twice in a step, and waits in both directions. */
+static void devices_have_several_parts(void **state)
+{
+    (void)state;
+    static rank r[2];
+    ru_trace_name own[NAMES];
+    ru_arena arena;
+    ru_err err = {0};
+    ru_trace_pipe p;
+    memset(r, 0, sizeof r);
+    memcpy(own, names, sizeof own);
+    own[L12].name = "device 1 to 2";
+    own[L21].name = "device 2 to 1";
+    for (uint32_t s = 0; s < 4; s++) {
+        int64_t t = 10000 * (int64_t)s;
+        piece(&r[0], &r[1], L12, s, 100 * s, t + 100, t + 150);
+        piece(&r[1], &r[0], L21, s, 100 * s + 2, t + 250, t + 300);
+        span(&r[0], STEP, t, t + 1000, s + 1);
+        span(&r[0], FORWARD, t, t + 100, 0);
+        span(&r[0], FORWARD, t + 100, t + 400, 0);
+        span(&r[0], WAITING, t + 100, t + 300, L21);
+        span(&r[0], BACKWARD, t + 400, t + 500, 0);
+        span(&r[0], BACKWARD, t + 500, t + 900, 0);
+        span(&r[0], WAITING, t + 500, t + 600, L21);
+        span(&r[0], UPDATE, t + 900, t + 910, 0);
+        span(&r[0], UPDATE, t + 910, t + 930, 0);
+        span(&r[1], STEP, t, t + 1000, s + 1);
+        span(&r[1], FORWARD, t, t + 250, 0);
+        span(&r[1], WAITING, t, t + 150, L12);
+        span(&r[1], BACKWARD, t + 300, t + 500, 0);
+        span(&r[1], UPDATE, t + 500, t + 560, 0);
+    }
+    ru_trace traces[] = {trace_of(&r[0], "0 2 1 placed conv1", 1),
+                         trace_of(&r[1], "1 2 1 placed branch", 1)};
+    traces[0].names = traces[1].names = own;
+    ru_trace_clocks clocks;
+    ru_arena_init(&arena, 0);
+    assert_ok(ru_trace_align(traces, 2, &arena, &clocks, &err), err);
+    assert_ok(ru_trace_pipe_read(traces, 2, &clocks, &arena, &p, &err), err);
+    assert_string_equal(p.schedule, "placed");
+    assert_int_equal(p.n, 2);
+    assert_true(p.stages[0].parts == 2 && p.stages[0].updates == 2 && p.stages[1].parts == 1);
+    assert_int_equal(p.stages[0].forward_ns, 100);
+    assert_int_equal(p.stages[0].backward_ns, 200);
+    assert_int_equal(p.stages[0].update_ns, 15);
+    assert_string_equal(p.stages[1].first, "branch");
+    assert_int_equal(p.n_flows, 2);
+    assert_int_equal(p.flows[0].wait_ns[0], 150);
+    assert_int_equal(p.flows[1].wait_ns[0], 300);
+    assert_int_equal(p.flows[1].xfer_ns, 50);
+    ru_arena_fini(&arena);
+}
+
 RU_TESTS(trace_stages, cmocka_unit_test(a_typical_step), cmocka_unit_test(outliers_are_left_out),
-         cmocka_unit_test(other_runs_have_none))
+         cmocka_unit_test(devices_have_several_parts), cmocka_unit_test(other_runs_have_none))

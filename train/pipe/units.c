@@ -19,6 +19,8 @@ typedef struct asker {
     unit_times *times;
     double fill; /* what units of a part need together, by what each needs alone */
     uint32_t devices, micro;
+    bool single_fits;   /* on one device */
+    const char *method; /* of the policy */
 } asker;
 
 static ru_status full(ru_err *err)
@@ -212,6 +214,7 @@ static void put_question(const asker *a, ru_json *j)
 {
     const ru_job_placed *p = &a->m.job->train.placed;
     char name[32];
+    ru_json_str(j, "method", a->method);
     put_ns(j, "latency", p->latency_ns);
     ru_json_f64(j, "bytes_per_s", p->bytes_per_s);
     ru_json_open(j, "devices", '[');
@@ -256,13 +259,12 @@ static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c
     for (; used != 0; used &= used - 1) {
         c->used++;
     }
-    int64_t single = 0, bytes = 0, most = a->m.job->train.placed.memory_bytes;
+    int64_t single = 0;
     for (uint32_t k = 0; k < n; k++) {
         const unit_times *t = &a->times[k];
         single += (t->forward_ns + t->backward_ns) * a->micro + t->update_ns;
-        bytes += bytes_of(a, k);
     }
-    c->single_s = most > 0 && bytes > most ? 0 : 1e-9 * (double)single;
+    c->single_s = a->single_fits ? 1e-9 * (double)single : 0;
     for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
         const ru_stage_edge *e = &a->m.stages.edges[i];
         bool crosses = p->device[e->from] != p->device[e->to];
@@ -300,20 +302,39 @@ static ru_status ask(const asker *a, ru_units_choice *out, ru_err *err)
     return RU_OK;
 }
 
+/* Of `bytes` that one device needs for all. */
+static double fill_of(const asker *a, int64_t bytes)
+{
+    double together = (double)bytes, alone = 0;
+    for (uint32_t k = 0; k < a->placed.n; k++) {
+        together -= (double)a->times[k].state_bytes;
+        alone += (double)a->times[k].step_bytes;
+    }
+    return together > 0 && alone > 0 ? together / alone : 0.1;
+}
+
 /* Units that compute after each other use the same memory, so how much they need together is known
- * only when they are. What needs too much is asked for again, with larger units. */
+ * only when they are. What needs too much is asked for as consecutive layers, which make few parts,
+ * then again with larger units. */
 static ru_status ask_until_it_fits(asker *a, ru_units_choice *out, ru_err *err)
 {
     int64_t most = a->m.job->train.placed.memory_bytes, bytes = 0;
+    const ru_placing one = {.devices = 1};
+    RU_TRY(most > 0 ? fullest(a, &one, &bytes, err) : RU_OK);
+    a->single_fits = bytes <= most;
+    a->fill = most > 0 ? fill_of(a, bytes) : 1;
     ru_status st = RU_OK;
-    a->fill = most > 0 ? 0.4 : 1;
-    do {
+    for (uint32_t turn = 0; st == RU_OK; turn++) {
+        a->method = turn % 2 == 0 ? "search" : "split";
         st = ask(a, out, err);
         const ru_placing in = {
             .at = out->devices.at, .n = out->devices.n, .devices = a->devices, .idle = true};
         RU_TRY(st == RU_OK && most > 0 ? fullest(a, &in, &bytes, err) : RU_OK);
-        a->fill *= 1.15;
-    } while (st == RU_OK && bytes > most);
+        if (st == RU_OK && (most == 0 || bytes <= most)) {
+            return RU_OK;
+        }
+        a->fill *= turn % 2 == 1 ? 1.15 : 1;
+    }
     return st == RU_E_INFEASIBLE
                ? ru_err_wrap(err, st,
                              "%u devices of %lld bytes (train.placed.memory) cannot hold the "

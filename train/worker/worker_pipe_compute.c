@@ -169,14 +169,12 @@ static void name_records(rui_pipe_worker *w)
     w->names = (rui_pipe_names){.forward = ru_recorder_name(r, "forward", "train"),
                                 .backward = ru_recorder_name(r, "backward", "train"),
                                 .update = ru_recorder_name(r, "update", "train")};
-    if (w->seats.placed.n > 0) {
-        (void)snprintf(text, sizeof text, "%u %u", w->seats.place[w->seats.own], w->seats.n);
-        ru_recorder_meta(r, "placed", text);
-        return;
-    }
-    (void)snprintf(text, sizeof text, "%u %u %u %s %s", w->at->stage, w->stages.n, w->micro,
-                   ru_pipe_schedule_names[w->schedule], own(w)->first);
-    ru_recorder_meta(r, w->seats.n == w->stages.n ? "pipe" : "pipe workers", text);
+    const rui_pipe_seats *s = &w->seats;
+    bool placed = s->placed.n > 0;
+    (void)snprintf(text, sizeof text, "%u %u %u %s %s", s->place[s->own], s->places, w->micro,
+                   placed ? "placed" : ru_pipe_schedule_names[w->schedule],
+                   placed ? s->placed.name[w->at->stage] : own(w)->first);
+    ru_recorder_meta(r, s->n == s->places ? "pipe" : "pipe workers", text);
 }
 
 /* Links of the sums of this stage carry all its gradients. */
