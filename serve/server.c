@@ -145,12 +145,7 @@ void ru_server_close(ru_server *s)
     rui_beside_close(s);
     rui_texts_free(s);
     rui_versions_free(s);
-    while (s->all_calls != NULL) {
-        rui_call *c = s->all_calls;
-        s->all_calls = c->next_all;
-        ru_arena_fini(&c->arena);
-        free(c);
-    }
+    rui_calls_free(s);
 }
 
 const char *ru_server_address(const ru_server *s)

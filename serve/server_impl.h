@@ -109,9 +109,9 @@ struct ru_server {
     rui_version *versions;
     const char *repository; /* its folder; NULL: none */
     uint64_t loads;
-    rui_call *free_calls, *all_calls;
-    uint32_t n_calls;   /* under way, texts too */
-    int64_t held_bytes; /* of all calls and texts */
+    rui_call *free_calls, *all_calls; /* [n_all] of these */
+    uint32_t n_all, n_calls;          /* n_calls: under way, texts too */
+    int64_t held_bytes;               /* of all calls and texts */
     rui_telling *tellings;
     uint64_t texts, kins; /* requests for texts, and their prompts, so far */
     void (*stopped)(void *self);
@@ -146,6 +146,7 @@ void rui_version_drain(rui_version *v);
 void rui_infer(ru_server *s, rui_version *v, ru_http_request *r);
 void rui_infer_gone(ru_server *s, ru_http_request *r);
 void rui_infer_jobs(rui_version *v, ru_time now); /* jobs that are done */
+void rui_calls_free(ru_server *s);                /* connections are closed */
 void rui_infer_end(rui_version *v);               /* nothing of it is under way */
 /* Of what all requests may have: *mine has `bytes` more. more: RU_E_LIMIT where others have too
  * much; alone a request gets what it asks. */

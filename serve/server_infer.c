@@ -2,12 +2,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "env/process/memory.h"
 #include "serve/beside/beside.h"
 #include "serve/far/far.h"
 #include "serve/server_impl.h"
 #include "trace/export/export.h"
 
-enum { CALL_KEEPS_BYTES = 1 << 20 }; /* of memory, for its next request */
+enum {
+    CALL_KEEPS_BYTES = 1 << 20, /* of memory, for its next request */
+    CALLS_KEPT = 32,            /* when none is under way: 40 kB each */
+};
+#define FORGET_NS INT64_C(1000000000)
 
 /* -- calls -------------------------------------------------------------------------------------
  */
@@ -26,6 +31,7 @@ static rui_call *call_new(ru_server *s)
         c->server = s;
         c->next_all = s->all_calls;
         s->all_calls = c;
+        s->n_all++;
     }
     c->place = RU_SERVE_NONE;
     c->entry = (rui_entry){0};
@@ -59,6 +65,42 @@ void rui_call_over(ru_server *s, rui_version *v)
     }
 }
 
+/* After a while without requests most calls of a crowd are forgotten. */
+static void forget_calls(void *self, uint32_t what, ru_time now)
+{
+    ru_server *s = self;
+    (void)what;
+    (void)now;
+    if (s->n_calls > 0) {
+        return;
+    }
+    s->free_calls = NULL; /* all are free */
+    for (rui_call **at = &s->all_calls, *c = *at; c != NULL; c = *at) {
+        if (s->n_all > CALLS_KEPT) {
+            *at = c->next_all;
+            ru_arena_fini(&c->arena);
+            free(c);
+            s->n_all--;
+        } else {
+            c->next = s->free_calls;
+            s->free_calls = c;
+            at = &c->next_all;
+        }
+    }
+    ru_memory_trim();
+}
+
+void rui_calls_free(ru_server *s)
+{
+    ru_loop_timer_off(s->opt.loop, forget_calls, s, 0);
+    while (s->all_calls != NULL) {
+        rui_call *c = s->all_calls;
+        s->all_calls = c->next_all;
+        ru_arena_fini(&c->arena);
+        free(c);
+    }
+}
+
 static void call_done(void *self)
 {
     rui_call *c = self;
@@ -74,6 +116,9 @@ static void call_done(void *self)
     c->next = s->free_calls;
     s->free_calls = c;
     rui_call_over(s, v);
+    if (s->n_calls == 0 && s->n_all > CALLS_KEPT) {
+        ru_loop_timer(s->opt.loop, forget_calls, s, 0, ru_time_after(ru_clock_now(), FORGET_NS));
+    }
 }
 
 /* `retry_ns`: after which the client may come again; 0: not said. */

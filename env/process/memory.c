@@ -1,5 +1,6 @@
 #include "env/process/memory.h"
 
+#include <malloc.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -130,6 +131,11 @@ void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes)
         memset(p, 0, (size_t)whole);
     }
     memset((uint8_t *)p + whole, 0, (size_t)(n_bytes - whole));
+}
+
+void ru_memory_trim(void)
+{
+    (void)malloc_trim(0);
 }
 
 void ru_memory_drop(const void *p, int64_t n_bytes)

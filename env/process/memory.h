@@ -22,6 +22,8 @@ enum { RU_MEMORY_LARGE_BYTES = 4 << 20 };
 void *ru_memory_map(int64_t size_bytes);
 /* The first `n_bytes` of it are zero again; the system has their whole pages back until then. */
 void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes);
+/* What was freed goes back to the system; takes about a millisecond. */
+void ru_memory_trim(void);
 /* Nobody reads [p, p + n_bytes) any more: the system has the whole pages inside back. */
 void ru_memory_drop(const void *p, int64_t n_bytes);
 void ru_memory_unmap(void *p, int64_t size_bytes); /* the size that was asked for; NULL is fine */
