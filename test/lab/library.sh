@@ -87,9 +87,9 @@ RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store ls >said.txt
 RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store rm "spill/run 2" >removed.txt || fail "store rm of a program's file: $(cat removed.txt)"
 RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store ls >said.txt
 [ "$(grep -c '^run [0-9]*  *spill' said.txt)" = 29 ] && ! grep -q '^run 2 ' said.txt || fail "store rm removes other files: $(cat said.txt)"
-RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store explain >said.txt
-grep -q '^  *sorted runs  *spill  *29  *31 ' said.txt || fail "store explain does not show the group: $(cat said.txt)"
-grep -q 'files of groups: 0 begin where the policy' said.txt && grep -q 'first fit), because' said.txt || fail "store explain does not say who decided: $(cat said.txt)"
+RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store explain >explained.txt
+grep -q '^  *sorted runs  *spill  *29  *31 ' explained.txt || fail "store explain does not show the group: $(cat explained.txt)"
+grep -q 'files of groups: 0 begin where the policy' explained.txt && grep -q 'first fit), because' explained.txt || fail "store explain does not say who decided: $(cat explained.txt)"
 # A program that is a member of a job: three found it, one is killed, one joins, and all that end have the same result.
 # shellcheck disable=SC2086
 $cc -std=c17 $strict $cflags fit.c -o fit $libs || fail "the member of docs/library.md does not build"
