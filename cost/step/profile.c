@@ -292,6 +292,26 @@ static bool next_profile(const fitting *f, uint32_t *at, profile *p)
     return false;
 }
 
+double ru_cost_profile_share(const ru_processor_fact *p, double *could)
+{
+    double quota = p->period_ns > 0 && p->quota_ns > 0 ? p->quota_ns / p->period_ns : 1;
+    *could = quota < 1 ? quota : 1;
+    return p->took.mean_ns > 0 ? p->compute_ns / p->took.mean_ns : 0;
+}
+
+/* The step of a profile as alone on the machine. */
+static double alone_ns(const ru_facts *f, const ru_step_fact *s)
+{
+    for (uint32_t i = 0; i < f->processors.n; i++) {
+        const ru_processor_fact *p = &f->processors.at[i];
+        double could, got = ru_cost_profile_share(p, &could);
+        if (p->rank == s->rank && got > 0 && got < could) {
+            return s->compute_ns * got / could;
+        }
+    }
+    return s->compute_ns;
+}
+
 static double sum_of(const ru_profile_model *m, const ru_op_fact *ops, uint32_t n, double *known)
 {
     double sum = 0, of_known = 0;
@@ -319,7 +339,7 @@ static ru_status fit_step(const fitting *f, ru_profile_model *m, ru_err *err)
         if (sum > 0) {
             const ru_fact *took = &p.step->took;
             spread += took->mean_ns > 0 ? took->stddev_ns / took->mean_ns : 0;
-            ratio[n++] = p.step->compute_ns / sum;
+            ratio[n++] = alone_ns(f->facts, p.step) / sum;
         }
     }
     m->nets = n;
@@ -358,7 +378,7 @@ static ru_status expect_error(const fitting *all, ru_profile_model *m, ru_err *e
         }
         RU_TRY(st);
         double ns = other.step * sum_of(&other, p.ops, p.n, &known);
-        off[n++] = fabs(ns / p.step->compute_ns - 1);
+        off[n++] = fabs(ns / alone_ns(all->facts, p.step) - 1);
         ru_arena_rewind(all->scratch, mark);
         ru_arena_rewind(all->out, of_out);
     }

@@ -3,7 +3,8 @@
  *   op     by itself, without the stops of a quota: what was measured of the same op with the same
  *          shapes on the type, else the model of its kind (cost/step/timing.h, least squares)
  *   step   the median of measured steps over the sums over their ops, times this sum: stops of a
- *          quota, and what lies between ops
+ *          quota, and what lies between ops. A step beside other programs counts as what it would
+ *          have taken with the processor time that it could have got
  *
  * A profile is a rank of the facts: its ops, with the type, and its step, whose `job` names the
  * net. The error to expect is the median of those that are made on nets that were left out.
@@ -52,6 +53,9 @@ const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank);
  * of short ops are those of few that were stopped, or waited for other programs; they stop all
  * alike, so the step's factor has it. */
 double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op);
+/* How much of a core the steps of a profile got, and could have got: at most one, since threads
+ * also wait for each other. Less: others used the processors meanwhile. */
+double ru_cost_profile_share(const ru_processor_fact *p, double *could);
 /* Kind and sizes of an op as cost/step/timing.h and the policy `device` take them. `kind`: at least
  * 128 bytes. */
 void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cost/step/profile.h"
 #include "env/file/file.h"
 #include "env/process/group.h"
 #include "env/process/process.h"
@@ -37,7 +38,7 @@ static ru_status profile_here(ru_cmd_in *in, const char *job_path, const char *t
     fprintf(stderr, "%-12s %-10s step %8.3f ms (compute %.3f, reading %.3f alone), %lld steps\n",
             job.name, type, s->took.mean_ns * 1e-6, s->compute_ns * 1e-6, s->input_ns * 1e-6,
             (long long)s->took.count);
-    double could, got = ru_profile_share(&one.facts.processors.at[0], &could);
+    double could, got = ru_cost_profile_share(&one.facts.processors.at[0], &could);
     if (got < 0.9 * could) {
         fprintf(stderr,
                 "%-12s %-10s others used the processors meanwhile: the steps got %.2f of a core "

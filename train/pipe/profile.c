@@ -274,13 +274,6 @@ ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops, 
     return st;
 }
 
-double ru_profile_share(const ru_processor_fact *p, double *could)
-{
-    double quota = p->period_ns > 0 ? p->quota_ns / p->period_ns : 1;
-    *could = quota < 1 ? quota : 1;
-    return p->took.mean_ns > 0 ? p->compute_ns / p->took.mean_ns : 0;
-}
-
 /* -- several profiles -----------------------------------------------------------------------------
  */
 

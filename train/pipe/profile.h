@@ -6,7 +6,7 @@
  *   input      of a batch that is read while nothing is computed
  *   took       of a step while the next batches are read
  *   processor  time of a step without reading; less than quota and threads allow where others used
- *              the processors meanwhile (ru_profile_share)
+ *              the processors meanwhile (ru_cost_profile_share)
  *
  * Thread: main. */
 #ifndef RU_TRAIN_PIPE_PROFILE_H
@@ -32,9 +32,6 @@ RU_MUST_USE ru_status ru_profile_job(const ru_job *job, const ru_profile_options
 RU_MUST_USE ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops,
                                       uint32_t *n, int64_t *memory_bytes, int64_t *samples,
                                       ru_err *err);
-/* How much of a core the steps got, and could have got: at most one, since threads also wait for
- * each other. */
-double ru_profile_share(const ru_processor_fact *p, double *could);
 /* Hosts, devices and facts of `more` behind those of `w`; ranks are numbered anew. A type that both
  * have stays one device. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_profile_add(ru_world *w, const ru_world *more, ru_arena *arena,
