@@ -14,9 +14,9 @@
  *
  *           <-------- ASK(task)     before it, as it may take long to arrive
  *           KEYS(task, publics) -------------------->  HEARD
- *           <-------- parcel ROSTER(task, n, number, samples of all; publics of all)
+ *           <-------- parcel ROSTER(task, hash, n, number, samples of all; publics of all)
  *           parcel BOXES(task; boxes) -------------->  HEARD
- *           <-------- parcel ROW(task; who is in, boxes for it)
+ *           <-------- parcel ROW(task, hash; who is in, boxes for it)
  *           parcel UPDATE(task, loss; masked moves) ->  HEARD
  *           <-------- SURVIVED(task, whose updates came)
  *           parcel PARTS(task; parts) -------------->  HEARD

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "env/process/self.h"
 
 typedef struct rui_masked_updates {
@@ -155,8 +156,9 @@ void rui_masked_parcel(rui_fed_client *c, uint32_t what, const void *head, uint3
     ru_err err;
     ru_status st = RU_OK;
     ru_wire_in w = ru_wire_in_from(head, head_bytes);
-    if (ru_wire_u32(&w) != x->m.round) {
-        return; /* of a task that is over */
+    if (ru_wire_u32(&w) != x->m.round ||
+        ru_wire_u64(&w) != ru_hash_bytes(body, body_bytes, x->m.round)) {
+        return; /* of a task that is over: its body may be of two rounds */
     }
     if (what == RUI_FED_ROSTER && x->m.stage == RU_MASKER_BEGUN) {
         st = on_roster(c, &w, body, body_bytes, now, &err);

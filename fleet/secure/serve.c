@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 
 static const int64_t stage_ns = 5000000000;
@@ -135,9 +136,27 @@ static void give_up(rui_fed_server *s, uint32_t n, const char *what, ru_time now
     }
 }
 
+/* Bodies are views of the round under way. The hash shows a client that is slow and gets its own
+ * when the next round has begun that it is none. */
+static ru_wire_out head_of(const rui_secure *x, const void *body, int64_t bytes, uint8_t *into)
+{
+    ru_wire_out o = ru_wire_out_into(into, RUI_FED_HEAD_MAX);
+    ru_wire_put_u32(&o, x->task);
+    ru_wire_put_u64(&o, ru_hash_bytes(body, bytes, x->task));
+    return o;
+}
+
+static void send(rui_fed_server *s, const rui_fed_member *m, uint32_t what, const ru_wire_out *head,
+                 const void *body, int64_t bytes, ru_time now, ru_effects *fx)
+{
+    (void)ru_pull_send(s->pull, m->node, what, head->start, (uint32_t)ru_wire_size(head),
+                       (void *)(uintptr_t)body, bytes, false, RUI_FED_COOKIE_NONE, now, fx);
+}
+
 static void send_roster(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
     rui_secure *x = s->secure;
+    int64_t bytes = (int64_t)x->u.n * RU_MASK_PUBLIC_BYTES;
     for (uint32_t k = 0; k < x->u.n; k++) {
         const rui_fed_member *m = at(s, k);
         x->told += m != NULL ? m->samples : 0;
@@ -145,15 +164,12 @@ static void send_roster(rui_fed_server *s, ru_time now, ru_effects *fx)
     for (uint32_t k = 0; k < x->u.n; k++) {
         const rui_fed_member *m = at(s, k);
         uint8_t head[RUI_FED_HEAD_MAX];
-        ru_wire_out o = ru_wire_out_into(head, sizeof head);
-        ru_wire_put_u32(&o, x->task);
-        ru_wire_put_u32(&o, x->u.n);
-        ru_wire_put_u32(&o, k);
-        ru_wire_put_f64(&o, x->told);
         if (m != NULL) {
-            (void)ru_pull_send(s->pull, m->node, RUI_FED_ROSTER, head, (uint32_t)ru_wire_size(&o),
-                               x->u.publics, (int64_t)x->u.n * RU_MASK_PUBLIC_BYTES, false,
-                               RUI_FED_COOKIE_NONE, now, fx);
+            ru_wire_out o = head_of(x, x->u.publics, bytes, head);
+            ru_wire_put_u32(&o, x->u.n);
+            ru_wire_put_u32(&o, k);
+            ru_wire_put_f64(&o, x->told);
+            send(s, m, RUI_FED_ROSTER, &o, x->u.publics, bytes, now, fx);
         }
     }
 }
@@ -163,11 +179,12 @@ static void send_rows(rui_fed_server *s, ru_time now, ru_effects *fx)
     rui_secure *x = s->secure;
     for (uint32_t k = 0; k < x->u.n; k++) {
         const rui_fed_member *m = at(s, k);
+        uint8_t head[RUI_FED_HEAD_MAX];
         if (m != NULL) {
             int64_t bytes;
             const uint8_t *row = ru_unmasker_row(&x->u, k, &bytes);
-            (void)ru_pull_send(s->pull, m->node, RUI_FED_ROW, &x->task, sizeof x->task,
-                               (void *)(uintptr_t)row, bytes, false, RUI_FED_COOKIE_NONE, now, fx);
+            const ru_wire_out o = head_of(x, row, bytes, head);
+            send(s, m, RUI_FED_ROW, &o, row, bytes, now, fx);
         }
     }
 }
