@@ -211,7 +211,7 @@ static ru_status ours(bench *w, const model *m, const char *option, const char *
  * what opening a model took goes late. */
 static ru_status memory_mb(bench *w, const rui_side *s, double *mb)
 {
-    enum { SAME = 5, TRIES = 100 };
+    enum { SAME = 15, TRIES = 100 };
     ru_arena *a = w->b->arena;
     const char *path =
         ru_arena_printf(a, "/proc/%lld/smaps_rollup", (long long)ru_process_id(s->process));
