@@ -118,7 +118,8 @@ static ru_status one(const job *k, ru_arena *a, double *value, double *bound, do
     return RU_OK;
 }
 
-static ru_status jobs(ru_replay *r, double iterations, uint32_t n, totals *t, ru_err *err)
+static ru_status jobs(ru_replay *r, double iterations, double noise, uint32_t n, totals *t,
+                      ru_err *err)
 {
     for (uint64_t seed = 0; seed < n; seed++) {
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
@@ -126,13 +127,14 @@ static ru_status jobs(ru_replay *r, double iterations, uint32_t n, totals *t, ru
         double value[RU_MOVES_METHODS], bound = 1, moved = 0;
         RU_TRY(draw(seed, 0, r->arena, &k, err));
         k.in.iterations = iterations;
+        k.in.noise = noise;
         RU_TRY(one(&k, r->arena, value, &bound, &moved, RU_MOVES_METHODS, err));
         for (uint32_t m = 0; m < RU_MOVES_METHODS; m++) {
             t->mean[m] += value[m] / bound / n;
             t->worst[m] = fmax(t->worst[m], value[m] / bound);
         }
         t->moved += moved / n;
-        if (seed % LP_EVERY == 3 && iterations >= 1e6 && ru_solver_has_lp()) {
+        if (seed % LP_EVERY == 3 && iterations >= 1e6 && noise == 0 && ru_solver_has_lp()) {
             double load = 0;
             RU_TRY(relaxed(&k.in, r->arena, &load, err));
             t->lp += load / bound;
@@ -176,7 +178,7 @@ ru_status rui_replay_moves(ru_replay *r, ru_err *err)
 {
     totals t = {0}, brief = {0};
     uint32_t n = r->quick ? 50 : JOBS;
-    RU_TRY(jobs(r, 1e6, n, &t, err));
+    RU_TRY(jobs(r, 1e6, 0, n, &t, err));
     char note[112];
     ru_text text = ru_text_into(note, sizeof note);
     if (t.n_lp > 0) {
@@ -190,10 +192,13 @@ ru_status rui_replay_moves(ru_replay *r, ru_err *err)
     ru_text_putf(&head, "an iteration, worst of %u jobs", n);
     RU_TRY(add(r, name, t.worst, 1.05, note, err));
     RU_TRY(add(r, "an iteration, mean", t.mean, RU_NAN, NULL, err));
+    RU_TRY(jobs(r, 1e6, RU_MOVES_NOISE, n, &brief, err));
+    RU_TRY(add(r, "an iteration, worst, with noise", brief.worst, 1 / (1 - RU_MOVES_NOISE),
+               "a map within the noise of the best one stays", err));
     static const double horizon[] = {3, 30};
     for (uint32_t h = 0; h < RU_ARRAY_LEN(horizon); h++) {
         brief = (totals){0};
-        RU_TRY(jobs(r, horizon[h], n / 5, &brief, err));
+        RU_TRY(jobs(r, horizon[h], RU_MOVES_NOISE, n / 5, &brief, err));
         head = ru_text_into(name, sizeof name);
         ru_text_putf(&head, "with moves, mean over %.0f iterations", horizon[h]);
         text = ru_text_into(note, sizeof note);
