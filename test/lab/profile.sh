@@ -50,7 +50,18 @@ has devices.json '"rank":2'
 if profile quota.log small.yaml --quota 20,50 --out quota.json; then
     has quota.json '"type":"cpu20"'
     has quota.json '"type":"cpu50"'
-    [ ! -e quota.json.20.part ] || fail "a part is left"
+    "$rubato" profile small.yaml --quota 50 --least 60s --out ended.json >ended.log 2>&1 & # stopped in the middle
+    pid=$!
+    group() { find /sys/fs/cgroup -maxdepth 8 -name "rubato-profile-$pid-50"; }
+    while kill -0 $pid && [ -z "$(group)" ]; do sleep 0.05; done 2>group.log
+    kill -TERM $pid || fail "it ended before: $(cat ended.log)"
+    wait $pid && fail "stopped, and done" || [ $? = 143 ] || fail "stopped: $(cat ended.log)"
+    [ -z "$(group)" ] || [ -s ended.log ] || fail "a group is left, and not told: $(group)"
+    [ ! -e ended.json ] || fail "a file was written all the same"
+    [ -z "$(ls ./*.part 2>&- || :)" ] || fail "a part is left"
+    ! profile bad.log small.yaml --quota 20 --set train.batch=500 --out bad.json || fail "more than the data, under a quota"
+    [ "$(wc -l <bad.log)" = 1 ] || fail "more than one sentence: $(cat bad.log)"
+    has bad.log "the training data contains 200 samples"
 else
     has quota.log 'a quota needs a control group'
 fi
@@ -99,6 +110,8 @@ has bad.log "'here' and 'there'"
 has bad.log "'there'"
 ! profile bad.log small.yaml --quota 20,none --out bad.json || fail "a quota of none"
 has bad.log "whole percents of a core"
+! profile bad.log small.yaml --quota 99999 --out bad.json || fail "more than the cores"
+has bad.log "expected at most"
 ! profile bad.log small.yaml --set train.batch=500 --out bad.json || fail "more than the data"
 has bad.log "the training data contains 200 samples"
 ! profile bad.log small.yaml --add missing.json --out bad.json || fail "added to nothing"
