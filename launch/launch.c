@@ -614,8 +614,16 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     rui_launcher *l = self;
     ru_loop_fd_off(l->loop, fd);
     l->stopping = true;
-    signal_all(l, SIGINT);
-    if (!any_here(l, false)) { /* nobody's end will tell that the others should have ended */
+    bool here = any_here(l, false);
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        const rui_child *c = &l->children[k];
+        /* The job tells its members elsewhere; their ssh stays, to end with them or to show that
+         * nothing comes from there any more. */
+        if (c->alive && (c->host == NULL || c->number == 0 || !here)) {
+            ru_process_kill(c->p, SIGINT);
+        }
+    }
+    if (!here) { /* nobody's end will tell that the others should have ended */
         linger(l, now);
     }
 }

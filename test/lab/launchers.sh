@@ -159,6 +159,16 @@ else
         # shellcheck disable=SC2086
         kill -KILL $held
     fi
+    # The same when it is asked to stop: its own worker ends, and nothing tells that the other one has.
+    if begin asked 1000000; then
+        held=$(connections)
+        # shellcheck disable=SC2086
+        kill -STOP $held
+        kill -TERM $pid
+        ends asked 0 "far does not answer"
+        # shellcheck disable=SC2086
+        kill -KILL $held
+    fi
     # The host is gone, with its worker.
     if begin gone 1000000; then
         # shellcheck disable=SC2046
