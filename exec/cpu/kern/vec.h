@@ -217,11 +217,27 @@ RU_KERN_INLINE float kv_gate(float x)
     return x >= 0.0f ? d : (x != x ? x : e * d);
 }
 
+/* e^x for -87 <= x <= 0 without the clamps of the others; NaN stays NaN. */
+RU_KERN_INLINE float kv_exp_down(float x)
+{
+    float t = x * 1.44269504f + 12583039.0f; /* the low bits are the exponent with its bias */
+    float s = kv_float(kv_bits(t) << 23);
+    t -= 12583039.0f;
+    float r = x - t * 0x1.62ep-1f;
+    r -= t * 3.19461833e-05f;
+    float p = 1.395171725e-03f;
+    p = p * r + 8.369598410e-03f;
+    p = p * r + 4.166618728e-02f;
+    p = p * r + 1.666651289e-01f;
+    p = p * r + 5.000000101e-01f;
+    return s * ((p * r) * r + r) + s;
+}
+
 RU_KERN_INLINE float kv_tanh(float x)
 {
     float a = fabsf(x), s = x * x;
-    float e = kv_exp_neg(-2.0f * a);
-    float big = (1.0f - e) / (1.0f + e);
+    float e = kv_exp_down(a > 10.0f ? -20.0f : -2.0f * a);
+    float big = 1.0f - 2.0f * e / (1.0f + e);
     float p = -5.717036560e-03f;
     p = p * s + 2.065057900e-02f;
     p = p * s + -5.374349526e-02f;
@@ -274,10 +290,17 @@ RU_KERN_INLINE float kv_erf(float x)
     p = p * s + -3.761262714e-01f;
     p = p * s + 1.283791659e-01f;
     float small = p * x + x;
-    float z = a > 4.5f ? 4.5f : a;
-    float big = 1.0f - 2.0f * kv_exp_neg(-z * z) * kv_mills(1.41421356f * z);
-    big = x < 0.0f ? -big : big;
-    return a < 1.0f ? small : (x != x ? x : big);
+    float z = a > 4.0f ? 4.0f : a;
+    float q = -1.855741139e-04f; /* -log(1 - erf(z)) from 1 on, where q has the digits it needs */
+    q = q * z + 2.939608414e-03f;
+    q = q * z + -2.180532180e-02f;
+    q = q * z + 1.030373797e-01f;
+    q = q * z + 6.382256746e-01f;
+    q = q * z + 1.127040029e+00f;
+    q = q * z + 3.537177108e-04f;
+    float big = 1.0f - kv_exp_down(-q);
+    big = kv_float(kv_bits(big) | (kv_bits(x) & 0x80000000u));
+    return a < 1.0f ? small : big;
 }
 
 /* x * Phi(x); relative precision holds in the left tail, where the written-out form cancels. */
