@@ -124,7 +124,7 @@ static ru_status save(const service *s, ru_err *err)
     }
     ru_status st = numbers == NULL || path == NULL || t.cut
                        ? RU_FAIL(err, RU_E_MEM, "no memory for a state")
-                       : ru_file_replace(path, t.p, t.n, err);
+                       : ru_file_own(path, t.p, t.n, err);
     ru_arena_fini(&arena);
     return st;
 }
@@ -157,15 +157,6 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     return RU_OK;
 }
 
-static void put_number(ru_json *j, const char *key, double v)
-{
-    if (isfinite(v)) {
-        ru_json_f64(j, key, v);
-    } else {
-        ru_json_null(j, key);
-    }
-}
-
 static ru_status put_window(service *s, const ru_pace_record *r, const char *alarm, ru_err *err)
 {
     ru_arena arena;
@@ -184,18 +175,18 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     ru_json_bool(&j, "open", r->open);
     ru_json_f64(&j, "rate", r->rate);
     ru_json_f64(&j, "clients", r->clients);
-    put_number(&j, "latency_s", r->latency_s);
-    put_number(&j, "predicted_s", r->predicted_s);
+    ru_json_f64(&j, "latency_s", r->latency_s);
+    ru_json_f64(&j, "predicted_s", r->predicted_s);
     ru_json_f64(&j, "slo_s", s->opt->pace.slo_s);
     ru_json_f64(&j, "level", r->level);
-    put_number(&j, "level_predicted", r->level_predicted);
+    ru_json_f64(&j, "level_predicted", r->level_predicted);
     ru_json_f64(&j, "cap", s->opt->pace.rules.cap);
     ru_json_f64(&j, "earn", s->opt->pace.rules.earn);
     ru_json_f64(&j, "use", r->use);
-    put_number(&j, "empty_s", r->empty_s);
+    ru_json_f64(&j, "empty_s", r->empty_s);
     ru_json_f64(&j, "next_speed", r->next_speed);
-    put_number(&j, "next_s", r->next_s);
-    put_number(&j, "stretch", r->stretch);
+    ru_json_f64(&j, "next_s", r->next_s);
+    ru_json_f64(&j, "stretch", r->stretch);
     ru_json_str(&j, "plan", r->plan);
     ru_json_str(&j, "why", r->why);
     if (alarm[0] != 0) {

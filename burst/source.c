@@ -48,23 +48,26 @@ static ru_status look_log(ru_source *s, ru_source_news *out, ru_err *err)
                    : n == 0     ? RU_OK
                                 : ru_in_read(&f, s->opt.log, s->offset, text, n, err);
     ru_in_close(&f);
+    int64_t got = n;
     while (st == RU_OK && n > 0 && text[n - 1] != '\n') {
         n--;
     }
+    n = n == 0 && got == READ_MAX ? got : n; /* no line is that long: past it */
     ru_str rest = ru_str_n(text, st == RU_OK ? n : 0), line;
     s->offset += rest.n;
     while (ru_str_next(&rest, '\n', &line)) {
         double latency_s;
         if (rui_source_line(line, s->opt.column, &latency_s)) {
             add(out, latency_s);
+            s->bad = 0;
         } else {
             s->bad += line.n > 0;
         }
     }
     if (st == RU_OK && s->bad >= 100 && out->requests == 0) {
         st = RU_FAIL(err, RU_E_DATA,
-                     "%s: column %u of its lines is no number of seconds; let the log end with "
-                     "one ($request_time of nginx) or name its column",
+                     "%s: no line holds a number of seconds in column %u (0: the last one); let "
+                     "the log end with one ($request_time of nginx) or name its column",
                      s->opt.log, s->opt.column);
     }
     ru_arena_fini(&arena);
@@ -98,8 +101,8 @@ static void put_bucket(buckets *b, ru_str line, const char *histogram)
         return;
     }
     ru_str text = ru_str_from(line, le + 4), tail = ru_str_trim(ru_str_from(line, end + 2)), value;
-    if (!ru_str_next(&text, '"', &value) || !number(value, &bound) ||
-        !ru_str_next(&tail, ' ', &text) || !ru_str_f64(text, &count)) {
+    if (!ru_str_next(&text, '"', &value) || !number(value, &bound) || !(bound >= 0) ||
+        !ru_str_next(&tail, ' ', &text) || !ru_str_f64(text, &count) || !(count >= 0)) {
         return;
     }
     uint32_t k = 0;

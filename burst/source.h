@@ -26,7 +26,7 @@ typedef struct ru_source {
     bool begun;
     double before[RU_SOURCE_BUCKETS]; /* counts of the histogram's buckets at the last look */
     uint32_t n_before;
-    uint32_t bad; /* lines without a number there, in all */
+    uint32_t bad; /* lines without a number there, since the last one with it */
 } ru_source;
 
 typedef struct ru_source_news {

@@ -62,6 +62,19 @@ static void test_log(void **state)
         put(path, "a", "no seconds here\n");
     }
     assert_int_equal(ru_source_look(&s, &n, &err), RU_E_DATA);
+    put(path, "a", "e 0.5\n");
+    assert_ok(ru_source_look(&s, &n, &err), err);
+    assert_int_equal(n.requests, 1);
+    assert_ok(ru_source_look(&s, &n, &err), err); /* bad lines of long ago are no fault */
+    FILE *f = fopen(path, "a");
+    assert_true(f != NULL && fseek(f, 5 << 20, SEEK_END) == 0);
+    assert_true(fputs("x\nf 0.6\n", f) >= 0 && fclose(f) == 0);
+    uint32_t heard = 0;
+    for (uint32_t k = 0; k < 3; k++) { /* past a line without an end */
+        assert_ok(ru_source_look(&s, &n, &err), err);
+        heard += n.requests;
+    }
+    assert_int_equal(heard, 1);
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
@@ -73,7 +86,7 @@ static uint32_t page(ru_source *s, ru_source_news *n, double low, double mid, do
         text, sizeof text,
         "# HELP t x\nt_bucket{model=\"a\",le=\"0.1\"} %g\nt_bucket{model=\"a\",le=\"0.2\"} "
         "%g\nt_bucket{model=\"a\",le=\"+Inf\"} %g\nt_sum 3\nt_bucket{model=\"b\",le=\"+Inf\"} "
-        "0\nu_bucket{le=\"0.1\"} 99\n",
+        "0\nt_bucket{le=\"nan\"} 9\nt_bucket{le=\"-1\"} 9\nu_bucket{le=\"0.1\"} 99\n",
         low, mid, all);
     n->n = n->requests = 0;
     assert_ok(rui_source_page(s, ru_str_c(text), n, &err), err);
