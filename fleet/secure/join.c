@@ -44,11 +44,12 @@ ru_status rui_masked_add(rui_fed_client *c, rui_fed_work *w, ru_err *err)
         .range = j->secure.range, .clip = j->privacy.clip, .share = w->share};
     int64_t count = ru_local_flat(c->local)->count;
     uint32_t *into = (uint32_t *)(void *)w->values;
-    RU_TRY(ru_mask_encode(&scale, c->masked->from, w->values, count, into, err));
-    for (uint32_t k = 0; k < w->n_streams; k++) {
-        RU_TRY(ru_cipher_stream(w->streams[k].key, w->streams[k].minus, into, count, err));
+    ru_status st = ru_mask_encode(&scale, c->masked->from, w->values, count, into, err);
+    for (uint32_t k = 0; k < w->n_streams && st == RU_OK; k++) {
+        st = ru_cipher_stream(w->streams[k].key, w->streams[k].minus, into, count, err);
     }
-    return RU_OK;
+    ru_cipher_wipe(w->streams, w->n_streams * (int64_t)sizeof *w->streams);
+    return st;
 }
 
 /* What the server asks for cannot be done by an honest client, or there is no memory. */
@@ -59,11 +60,13 @@ static void end(rui_fed_client *c, const ru_err *err)
 
 void rui_masked_give_up(rui_fed_client *c)
 {
-    if (c->masked != NULL) {
-        ru_bufs_put(&c->bufs, c->masked->held.values);
-        c->masked->held.values = NULL;
-        c->masked->n_streams = 0;
-        ru_masker_forget(&c->masked->m);
+    rui_masked_updates *x = c->masked;
+    if (x != NULL) {
+        ru_bufs_put(&c->bufs, x->held.values);
+        x->held.values = NULL;
+        ru_cipher_wipe(x->streams[x->at], x->n_streams * (int64_t)sizeof **x->streams);
+        x->n_streams = 0;
+        ru_masker_forget(&x->m);
     }
 }
 
@@ -92,6 +95,7 @@ static void mask(rui_fed_client *c)
     x->held.n_streams = x->n_streams;
     x->held.share = x->share;
     x->at = 1 - x->at;
+    x->n_streams = 0; /* they hide one update */
     rui_fed_client_give(c, &x->held);
     x->held.values = NULL;
 }

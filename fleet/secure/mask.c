@@ -135,25 +135,43 @@ ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t
     m->n = n;
     m->self = self;
     split(m);
-    for (uint32_t k = 0; k < n; k++) {
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         if (k != self && is_there(publics, k)) {
             purpose_of("box", m->round, self, k, purpose);
-            RU_TRY(ru_cipher_agree(m->box_secret, box_key(publics, k), purpose, key, err));
-            RU_TRY(ru_cipher_seal(key, m->work + (size_t)k * PARTS, PARTS, boxes + (size_t)k * BOX,
-                                  err));
+            st = ru_cipher_agree(m->box_secret, box_key(publics, k), purpose, key, err);
+            st = st == RU_OK ? ru_cipher_seal(key, m->work + (size_t)k * PARTS, PARTS,
+                                              boxes + (size_t)k * BOX, err)
+                             : st;
         }
     }
     memcpy(m->parts + (size_t)self * PARTS, m->work + (size_t)self * PARTS, PARTS);
     ru_cipher_wipe(m->work, (int64_t)n * PARTS);
-    m->stage = RU_MASKER_SHARED;
-    return RU_OK;
+    ru_cipher_wipe(key, KEY);
+    m->stage = st == RU_OK ? RU_MASKER_SHARED : RU_MASKER_IDLE; /* a key seals one box */
+    return st;
+}
+
+/* What client k sealed for this one, and the stream that both share. */
+static ru_status from_other(ru_masker *m, uint32_t k, const uint8_t *box, ru_mask_stream *s,
+                            ru_err *err)
+{
+    uint8_t key[KEY];
+    char purpose[PURPOSE];
+    uint32_t low = k < m->self ? k : m->self, high = k < m->self ? m->self : k;
+    purpose_of("box", m->round, k, m->self, purpose);
+    RU_TRY(ru_cipher_agree(m->box_secret, box_key(m->publics, k), purpose, key, err));
+    ru_status st = ru_cipher_open(key, box, PARTS, m->parts + (size_t)k * PARTS, err);
+    ru_cipher_wipe(key, KEY);
+    RU_TRY(st);
+    purpose_of("mask", m->round, low, high, purpose);
+    s->minus = m->self == high;
+    return ru_cipher_agree(m->mask_secret, mask_key(m->publics, k), purpose, s->key, err);
 }
 
 ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxes,
                             ru_mask_stream *streams, uint32_t *n_streams, ru_err *err)
 {
-    uint8_t key[KEY];
-    char purpose[PURPOSE];
     uint32_t there = 0;
     for (uint32_t k = 0; m->stage == RU_MASKER_SHARED && k < m->n; k++) {
         m->in[k] = in[k] == 1 && is_there(m->publics, k);
@@ -165,25 +183,17 @@ ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxe
                        "federated.secure.threshold, %u, or none of this one",
                        there, m->need);
     }
+    ru_status st = RU_OK;
     *n_streams = 0;
     memcpy(streams[(*n_streams)++].key, m->seed, KEY);
     streams[0].minus = false;
-    for (uint32_t k = 0; k < m->n; k++) {
-        if (k == m->self || !m->in[k]) {
-            continue;
+    for (uint32_t k = 0; k < m->n && st == RU_OK; k++) {
+        if (k != m->self && m->in[k]) {
+            st = from_other(m, k, boxes + (size_t)k * BOX, &streams[(*n_streams)++], err);
         }
-        uint32_t low = k < m->self ? k : m->self, high = k < m->self ? m->self : k;
-        ru_mask_stream *s = &streams[(*n_streams)++];
-        purpose_of("box", m->round, k, m->self, purpose);
-        RU_TRY(ru_cipher_agree(m->box_secret, box_key(m->publics, k), purpose, key, err));
-        RU_TRY(
-            ru_cipher_open(key, boxes + (size_t)k * BOX, PARTS, m->parts + (size_t)k * PARTS, err));
-        purpose_of("mask", m->round, low, high, purpose);
-        RU_TRY(ru_cipher_agree(m->mask_secret, mask_key(m->publics, k), purpose, s->key, err));
-        s->minus = m->self == high;
     }
-    m->stage = RU_MASKER_READY;
-    return RU_OK;
+    m->stage = st == RU_OK ? RU_MASKER_READY : m->stage;
+    return st;
 }
 
 ru_status ru_masker_reveal(ru_masker *m, const uint8_t *survived, uint8_t *parts, ru_err *err)
@@ -333,14 +343,17 @@ static ru_status take_away(ru_unmasker *u, uint32_t k, const uint8_t secret[KEY]
         return RU_FAIL(err, RU_E_DATA, "what clients revealed is not the key of client %u of %u", k,
                        u->n);
     }
-    for (uint32_t v = 0; v < u->n; v++) {
+    ru_status st = RU_OK;
+    for (uint32_t v = 0; v < u->n && st == RU_OK; v++) {
         if (u->survived[v] != 0) {
             purpose_of("mask", u->round, v < k ? v : k, v < k ? k : v, purpose);
-            RU_TRY(ru_cipher_agree(secret, mask_key(u->publics, v), purpose, key, err));
-            RU_TRY(ru_cipher_stream(key, v < k, u->sum, u->count, err)); /* v added it */
+            st = ru_cipher_agree(secret, mask_key(u->publics, v), purpose, key, err);
+            st = st == RU_OK ? ru_cipher_stream(key, v < k, u->sum, u->count, err) /* v added it */
+                             : st;
         }
     }
-    return RU_OK;
+    ru_cipher_wipe(key, KEY);
+    return st;
 }
 
 ru_status ru_unmasker_unmask(ru_unmasker *u, ru_err *err)
@@ -359,5 +372,6 @@ ru_status ru_unmasker_unmask(ru_unmasker *u, ru_err *err)
                                  : take_away(u, k, secret, err);
     }
     ru_cipher_wipe(secret, KEY);
+    ru_cipher_wipe(u->parts, (int64_t)u->need * u->n_max * PART);
     return st;
 }

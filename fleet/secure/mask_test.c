@@ -123,6 +123,16 @@ static void test_same_as_script(void **state)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(at); k++) {
         assert_int_equal(r->masked[1][at[k]], want[k]);
     }
+    /* Two clients seal for each other with two keys: else the streams of both would fall out. */
+    int64_t bytes;
+    uint32_t same = 0;
+    const uint8_t *from_0 = ru_unmasker_row(&r->u, 1, &bytes) + 4,
+                  *from_1 = ru_unmasker_row(&r->u, 0, &bytes) + 4 + RU_MASK_BOX_BYTES;
+    for (uint32_t i = 0; i < RU_MASK_PARTS_BYTES; i++) {
+        uint8_t plain = r->m[1].parts[i] ^ r->m[0].parts[RU_MASK_PARTS_BYTES + i];
+        same += (from_0[i] ^ from_1[i]) == plain ? 1 : 0;
+    }
+    assert_true(same < RU_MASK_PARTS_BYTES / 2);
     (void)reveal(r, 0);
     static const char *const parts[] = {
         "727980878e959ca3aab1b8ffc6cdd4dbe2e9f0f73e050c131a21282f363d444b",
