@@ -77,6 +77,9 @@ timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts 
 timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json >ways.txt 2>&1 || fail "ways: $(cat ways.txt)"
 has ways.txt 'least time: '
 has ways.txt 'predicted from profiles'
+sed 's/accumulate: 2/accumulate: 2, clip_norm: 1/' wide.yaml >clip.yaml
+timeout --foreground 60 "$rubato" plan clip.yaml --cluster cluster.yaml --facts devices.json >clip.txt 2>&1 || fail "clipped: $(cat clip.txt)"
+has clip.txt 'no pipeline is compared: a pipeline does not add the norms'
 timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --goal money >money.txt 2>&1 || fail "measured: $(cat money.txt)"
 has money.txt 'least money: single on 1 x here'
 has money.txt 'measured here'
@@ -108,6 +111,10 @@ sed 's/host: b, type: here/host: b, type: there/' cluster.yaml >two.yaml
 has bad.log "'here' and 'there'"
 ! timeout --foreground 60 "$rubato" plan wide.yaml --cluster two.yaml --facts devices.json >bad.log 2>&1 || fail "a type without facts"
 has bad.log "'there'"
+! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --set train.batch=40 >bad.log 2>&1 || fail "a key of a job"
+has bad.log '--set and --method go with a policy'
+! timeout --foreground 60 "$rubato" plan wide.yaml pipe --cluster cluster.yaml --facts devices.json >bad.log 2>&1 || fail "facts for pipe"
+has bad.log '--facts with device'
 ! profile bad.log small.yaml --quota 20,none --out bad.json || fail "a quota of none"
 has bad.log "whole percents of a core"
 ! profile bad.log small.yaml --quota 99999 --out bad.json || fail "more than the cores"

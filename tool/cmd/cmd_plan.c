@@ -99,19 +99,20 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, cons
 {
     char *text;
     int64_t size;
-    if (cluster == NULL && (ru_path_is_dir(path) || rui_served_is_address(path))) {
+    bool alone = cluster == NULL && facts == NULL;
+    if (alone && (ru_path_is_dir(path) || rui_served_is_address(path))) {
         /* a run, a server */
         ru_world w;
         RU_TRY(rui_world_open(path, arena, &w, err));
         return rui_world_question(&w, path, p, c, arena, NULL, err);
     }
     RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
-    if (cluster == NULL && ru_world_file_is(ru_str_n(text, size))) {
+    if (alone && ru_world_file_is(ru_str_n(text, size))) {
         ru_world w;
         RU_TRY(ru_world_file_parse(path, ru_str_n(text, size), arena, &w, err));
         return rui_world_question(&w, path, p, c, arena, NULL, err);
     }
-    if (p == &ru_policy_pipe && is_job(text)) {
+    if (p == &ru_policy_pipe && is_job(text) && facts == NULL) {
         return add_job(path, cluster, c, arena, err);
     }
     if (p == &ru_policy_device && is_job(text)) {
@@ -123,9 +124,10 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, cons
         ru_json_close(&j);
         return ru_conf_add_json(c, path, json.p, json.n, err);
     }
-    if (cluster != NULL) {
+    if (!alone) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "--cluster goes with a job and the policies pipe and device; leave it out");
+                       "--cluster goes with a job and the policies pipe and device, --facts with "
+                       "device; leave it out");
     }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {
@@ -213,6 +215,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *name = in->args[first || in->n_args == 1 ? 0 : 1];
     const char *path = in->n_args == 1 ? NULL : in->args[first ? 1 : 0];
     if (in->n_args == 1 && !first && ru_cmd_text(in, "cluster") != NULL) {
+        if (ru_cmd_given(in, "set") || ru_cmd_given(in, "method")) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--set and --method go with a policy; leave them out, or name one");
+        }
         const rui_ways_ask ask = {.job = name,
                                   .cluster = ru_cmd_text(in, "cluster"),
                                   .facts = ru_cmd_text(in, "facts"),

@@ -22,7 +22,7 @@ typedef struct group {
     uint32_t n, threads;
     double bytes_per_s, usd_per_h; /* of the slowest, of the dearest */
     int64_t memory_bytes;          /* of the smallest; 0: not known */
-    double error;
+    double error, read_s;
 } group;
 
 typedef struct way {
@@ -41,7 +41,7 @@ typedef struct table_of {
     ru_arena *arena;
     ru_job job;
     int64_t samples;
-    double read_s;
+    bool told;     /* why there is no pipeline */
     group *groups; /* [n] */
     uint32_t n;
     ways all;
@@ -79,6 +79,12 @@ static const ru_cluster_device *device_of(const ru_cluster *c, const char *host)
     return NULL;
 }
 
+/* The smaller one; 0: not known. */
+static int64_t least(int64_t a, int64_t b)
+{
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
 /* A worker a host, on its first device. */
 static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
 {
@@ -98,14 +104,14 @@ static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
         }
         group *g = &t->groups[k];
         if (k == t->n) {
-            *g = (group){type, 0, cores, h->net_bytes_per_s, usd, memory, 0};
+            *g = (group){type, 0, cores, h->net_bytes_per_s, usd, memory, 0, 0};
             t->n++;
         }
         g->n++;
-        g->threads = cores > 0 && cores < g->threads ? cores : g->threads;
+        g->threads = (uint32_t)least(g->threads, cores);
         g->bytes_per_s = fmin(g->bytes_per_s, h->net_bytes_per_s);
         g->usd_per_h = fmax(g->usd_per_h, usd);
-        g->memory_bytes = memory > 0 && memory < g->memory_bytes ? memory : g->memory_bytes;
+        g->memory_bytes = least(g->memory_bytes, memory);
     }
     if (t->n > 1 && t->ask->facts == NULL) {
         return RU_FAIL(err, RU_E_USAGE,
@@ -154,13 +160,6 @@ static ru_status add_data(table_of *t, const group *g, const ru_pipe_layers *l, 
                err);
 }
 
-/* Does auto take this schedule? The job's own; of those that drain the other one as well. */
-static bool is_jobs(const ru_job *job, ru_pipe_schedule s)
-{
-    ru_pipe_schedule own = (ru_pipe_schedule)job->train.pipeline.schedule;
-    return own == s || (!ru_pipe_flows_on(own) && !ru_pipe_flows_on(s));
-}
-
 static ru_status add_workers(table_of *t, const group *g, ru_pipe_layers *l, uint32_t n,
                              bool pipelines, ru_err *err)
 {
@@ -182,7 +181,7 @@ static ru_status add_workers(table_of *t, const group *g, ru_pipe_layers *l, uin
                              .step_s = c.pipeline_s,
                              .memory_bytes = c.stage_bytes,
                              .net_bytes = c.sent_bytes,
-                             .same = is_jobs(&t->job, schedules[k])},
+                             .same = (uint32_t)schedules[k] == t->job.train.pipeline.schedule},
                        err));
         }
     }
@@ -210,9 +209,15 @@ static ru_status add_group(table_of *t, group *g, ru_err *err)
     }
     ru_status st = ru_pipe_measure(&job, g->threads, counts, n, t->arena, &l, err);
     RU_TRY(st == RU_E_CONFIG && l.n_shares > 0 ? RU_OK : st);
-    bool pipelines = l.n > 0 && ru_pipe_job_against(&job) == NULL;
+    const char *against = st == RU_OK ? ru_pipe_job_against(&job) : err->text;
+    bool pipelines = against == NULL;
+    if (!pipelines && n > 0 && !t->told) {
+        fprintf(stderr, "no pipeline is compared: %s%s\n", st == RU_OK ? "a pipeline " : "",
+                against);
+        t->told = true;
+    }
     t->samples = l.samples;
-    t->read_s = 1e-9 * (double)l.read_ns;
+    g->read_s = 1e-9 * (double)l.read_ns;
     g->error = l.error;
     RU_TRY(add_workers(t, g, &l, 1, false, err));
     for (uint32_t k = 0; k < n; k++) {
@@ -252,10 +257,9 @@ static void put_cut(const way *w, ru_text *t)
 }
 
 /* What its time is made of, or why it cannot be taken. */
-static void put_why(const table_of *t, const way *w, ru_text *o)
+static void put_why(const way *w, ru_text *o)
 {
     const ru_pipe_choice *c = &w->c;
-    double read_ms = 1e3 * t->read_s, step_ms = 1e3 * w->step_s;
     if (!w->fits) {
         ru_text_putf(o, "needs %.3g MB of the %.3g MB of a host", 1e-6 * w->memory_bytes,
                      1e-6 * (double)w->of->memory_bytes);
@@ -263,7 +267,8 @@ static void put_why(const table_of *t, const way *w, ru_text *o)
         ru_text_putf(o, "%s; not taken unless train.pipeline.schedule names it",
                      w->kind >= STASH ? "gradients are late" : "another schedule");
     } else if (w->kind == SINGLE) {
-        ru_text_putf(o, "%s", step_ms <= read_ms ? "waits for reading" : "computes all alone");
+        ru_text_putf(o, "%s",
+                     w->step_s <= w->of->read_s ? "waits for reading" : "computes all alone");
     } else if (w->kind == DATA) {
         ru_text_putf(o, "computes %.3g ms, sums gradients for %.3g ms", 1e3 * c->compute_s,
                      1e3 * c->sum_s);
@@ -288,7 +293,7 @@ static ru_table table_in(const table_of *t)
         const way *w = &t->all.at[i], *b = &t->all.at[best];
         ru_text cut = ru_text_arena(t->arena), why = ru_text_arena(t->arena);
         put_cut(w, &cut);
-        put_why(t, w, &why);
+        put_why(w, &why);
         ru_table_str(&r, w->of->type);
         ru_table_i64(&r, w->workers);
         ru_table_str(&r, way_words[w->kind]);
@@ -322,7 +327,7 @@ static ru_status show(const table_of *t, ru_err *err)
         ru_json_str(&j, "schema", "rubato.ways/1");
         ru_json_str(&j, "goal", t->ask->least_money ? "money" : "time");
         ru_json_i64(&j, "chosen", winner_of(t));
-        ru_json_f64(&j, "read_s", t->read_s);
+        ru_json_f64(&j, "read_s", w->of->read_s);
         ru_json_str(&j, "set", sets.p);
         RU_TRY(ru_table_json(&r, &j, "ways", err));
         ru_json_close(&j);
@@ -339,7 +344,7 @@ static ru_status show(const table_of *t, ru_err *err)
                      "times are %s; reading a batch alone takes %.3g ms; sums overlap the backward "
                      "part, and workers are of one type\n",
                      t->ask->facts != NULL ? "predicted from profiles" : "measured here",
-                     1e3 * t->read_s);
+                     1e3 * w->of->read_s);
         if (w->workers > 1) {
             ru_text_putf(&out, "rubato train %s -w %u --set train.parallel=auto --set '%s'\n",
                          t->ask->job, w->workers, sets.p);

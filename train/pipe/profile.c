@@ -72,7 +72,7 @@ ru_status rui_meter_stream(const rui_meter *m, ru_stream **out, ru_err *err)
  */
 
 typedef struct series {
-    int64_t n, begun_ns;
+    int64_t n;
     double sum, squares;
 } series;
 
@@ -149,12 +149,11 @@ static ru_status measure(bench *b, ru_err *err)
     b->cpu_ns += ru_clock_cpu_ns();
     RU_TRY(rui_meter_stream(&b->m, &b->stream, err)); /* nothing is read ahead of it */
     ru_time t0 = ru_clock_now();
-    for (series s = {0}; !enough(&s, b->opt) && s.n < b->opt->steps;) {
+    while (b->input.n < b->opt->steps) {
         RU_TRY(ru_stream_next(b->stream, &batch, err));
-        put(&s, 1);
-        b->input.n = s.n;
-        b->input.sum = (double)ru_time_since(ru_clock_now(), t0);
+        b->input.n++;
     }
+    b->input.sum = (double)ru_time_since(ru_clock_now(), t0);
     return RU_OK;
 }
 
@@ -200,13 +199,12 @@ static ru_status put_facts(const bench *b, ru_arena *arena, ru_world *w, ru_err 
     if (s == NULL || p == NULL) {
         return full(err);
     }
-    RU_TRY(ru_exe_ops(b->exe, b->opt->rank, arena, &ops, &w->facts.ops.n, err));
+    RU_TRY(ru_exe_ops(b->exe, 0, arena, &ops, &w->facts.ops.n, err));
     for (uint32_t i = 0; i < w->facts.ops.n; i++) {
         ops[i].device_type = b->opt->type;
     }
     ru_exe_stats_get(b->exe, &stats);
     *s = (ru_step_fact){.job = job->name,
-                        .rank = b->opt->rank,
                         .workers = 1,
                         .samples = job->train.batch,
                         .batch = job->train.batch,
@@ -217,8 +215,7 @@ static ru_status put_facts(const bench *b, ru_arena *arena, ru_world *w, ru_err 
                         .input_ns = fact_of(&b->input).mean_ns,
                         .took = fact_of(&b->took)};
     (void)ru_groups_quota(arena, &quota_ns, &period_ns);
-    *p = (ru_processor_fact){.rank = b->opt->rank,
-                             .quota_ns = (double)quota_ns,
+    *p = (ru_processor_fact){.quota_ns = (double)quota_ns,
                              .period_ns = (double)period_ns,
                              .compute_ns = (double)b->cpu_ns / (double)b->compute.n,
                              .read_ns = fact_of(&b->input).mean_ns,
@@ -287,64 +284,79 @@ static bool has_device(const ru_world *w, const char *type)
     return false;
 }
 
-static void add_machines(ru_world *w, const ru_world *more, ru_cluster_host *h,
-                         ru_cluster_device *d)
+/* a [n], then b [more]; NULL: no memory. */
+static void *join(ru_arena *arena, const void *a, uint32_t n, const void *b, uint32_t more,
+                  size_t size)
 {
-    uint32_t n = w->cluster.devices.n, hosts = w->cluster.hosts.n;
-    memcpy(h, w->cluster.hosts.at, hosts * sizeof *h);
-    memcpy(d, w->cluster.devices.at, n * sizeof *d);
-    for (uint32_t i = 0; i < more->cluster.devices.n; i++) {
-        const ru_cluster_device *x = &more->cluster.devices.at[i];
-        uint32_t at = ru_cluster_host_find(&more->cluster, x->host);
-        if (!has_device(w, x->type) && ru_cluster_host_find(&w->cluster, x->host) == UINT32_MAX &&
+    char *to = ru_arena_alloc(arena, (int64_t)size * ((int64_t)n + more + 1), 8);
+    if (to != NULL && n > 0) {
+        memcpy(to, a, n * size);
+    }
+    if (to != NULL && more > 0) {
+        memcpy(to + n * size, b, more * size);
+    }
+    return to;
+}
+
+/* The machines of types that `w` does not have. */
+static ru_status add_machines(ru_world *w, const ru_cluster *more, ru_arena *arena, ru_err *err)
+{
+    ru_cluster *c = &w->cluster;
+    ru_cluster_host *h =
+        join(arena, c->hosts.at, c->hosts.n, more->hosts.at, more->hosts.n, sizeof *h);
+    ru_cluster_device *d =
+        join(arena, c->devices.at, c->devices.n, more->devices.at, more->devices.n, sizeof *d);
+    if (h == NULL || d == NULL) {
+        return full(err);
+    }
+    c->hosts.at = h;
+    c->devices.at = d;
+    for (uint32_t i = 0; i < more->devices.n; i++) {
+        const ru_cluster_device *x = &more->devices.at[i];
+        uint32_t at = ru_cluster_host_find(more, x->host);
+        if (!has_device(w, x->type) && ru_cluster_host_find(c, x->host) == UINT32_MAX &&
             at != UINT32_MAX) {
-            h[hosts++] = more->cluster.hosts.at[at];
-            d[n++] = *x;
+            h[c->hosts.n++] = more->hosts.at[at];
+            d[c->devices.n++] = *x;
         }
     }
-    w->cluster.hosts.at = h;
-    w->cluster.devices.at = d;
-    w->cluster.hosts.n = hosts;
-    w->cluster.devices.n = n;
+    return RU_OK;
 }
 
 ru_status ru_profile_add(ru_world *w, const ru_world *more, ru_arena *arena, ru_err *err)
 {
-    const ru_facts *a = &w->facts, *b = &more->facts;
-    uint32_t machines = w->cluster.devices.n + more->cluster.devices.n, rank = 0;
-    ru_cluster_host *h = RU_NEW(arena, ru_cluster_host, machines + w->cluster.hosts.n + 1);
-    ru_cluster_device *d = RU_NEW(arena, ru_cluster_device, machines + 1);
-    ru_op_fact *ops = RU_NEW(arena, ru_op_fact, (int64_t)a->ops.n + b->ops.n + 1);
-    ru_step_fact *steps = RU_NEW(arena, ru_step_fact, (int64_t)a->steps.n + b->steps.n + 1);
-    ru_processor_fact *cpu =
-        RU_NEW(arena, ru_processor_fact, (int64_t)a->processors.n + b->processors.n + 1);
-    if (h == NULL || d == NULL || ops == NULL || steps == NULL || cpu == NULL) {
+    ru_facts *a = &w->facts;
+    const ru_facts *b = &more->facts;
+    uint32_t rank = a->ops.n > 0 ? a->ops.at[a->ops.n - 1].rank + 1 : 0; /* they are sorted */
+    ru_op_fact *ops = join(arena, a->ops.at, a->ops.n, b->ops.at, b->ops.n, sizeof *ops);
+    ru_step_fact *steps =
+        join(arena, a->steps.at, a->steps.n, b->steps.at, b->steps.n, sizeof *steps);
+    ru_processor_fact *cpu = join(arena, a->processors.at, a->processors.n, b->processors.at,
+                                  b->processors.n, sizeof *cpu);
+    if (ops == NULL || steps == NULL || cpu == NULL) {
         return full(err);
     }
-    add_machines(w, more, h, d);
-    memcpy(ops, a->ops.at, a->ops.n * sizeof *ops);
-    memcpy(steps, a->steps.at, a->steps.n * sizeof *steps);
+    RU_TRY(add_machines(w, &more->cluster, arena, err));
     for (uint32_t i = 0; i < a->steps.n; i++) {
         rank = steps[i].rank >= rank ? steps[i].rank + 1 : rank;
     }
+    for (uint32_t i = 0; i < a->processors.n; i++) {
+        rank = cpu[i].rank >= rank ? cpu[i].rank + 1 : rank;
+    }
     for (uint32_t i = 0; i < b->ops.n; i++) {
-        ops[a->ops.n + i] = b->ops.at[i];
         ops[a->ops.n + i].rank += rank;
     }
     for (uint32_t i = 0; i < b->steps.n; i++) {
-        steps[a->steps.n + i] = b->steps.at[i];
         steps[a->steps.n + i].rank += rank;
     }
-    memcpy(cpu, a->processors.at, a->processors.n * sizeof *cpu);
     for (uint32_t i = 0; i < b->processors.n; i++) {
-        cpu[a->processors.n + i] = b->processors.at[i];
         cpu[a->processors.n + i].rank += rank;
     }
-    w->facts.processors.n += b->processors.n;
-    w->facts.processors.at = cpu;
-    w->facts.ops.n += b->ops.n;
-    w->facts.steps.n += b->steps.n;
-    w->facts.ops.at = ops;
-    w->facts.steps.at = steps;
+    a->ops.at = ops;
+    a->steps.at = steps;
+    a->processors.at = cpu;
+    a->ops.n += b->ops.n;
+    a->steps.n += b->steps.n;
+    a->processors.n += b->processors.n;
     return RU_OK;
 }

@@ -20,7 +20,6 @@ typedef struct ru_profile_options {
     uint32_t threads; /* 0: all cores this process may use */
     uint32_t steps;   /* measured of each, >= 1 */
     int64_t least_ns; /* ... and at least so long */
-    uint32_t rank;    /* of the profile in the facts */
 } ru_profile_options;
 
 /* A world with one host and device, named as the type, and the facts of the job. Owner: all in
