@@ -110,7 +110,7 @@ are_in() {
     local k
     for k in "$@"; do
         for _ in $(seq 1 600); do
-            grep -qx in fit.$k.err && continue 2
+            grep -qsx in fit.$k.err && continue 2 # its shell may not have made it yet
             sleep 0.1
         done
         fail "member $k of a longer job is not in it after a minute: $(cat fit.?.err)"
