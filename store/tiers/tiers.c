@@ -10,6 +10,7 @@
 #include "env/file/memfile.h"
 #include "env/process/self.h"
 #include "env/thread.h"
+#include "solve/solver.h"
 
 enum {
     STEP_BYTES_MAX = 64 << 20,
@@ -190,6 +191,8 @@ ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err
     }
     ru_arena_init(&t->arena, 0);
     ru_arena_init(&t->known, 0);
+    t->solver = &ru_solver_library;
+    t->late_ns = INT64_C(10000000000);
     ru_self_random(&t->id, sizeof t->id);
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < opt->n_tiers; k++) {
@@ -240,27 +243,20 @@ void ru_tiers_close(ru_tiers *t)
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-int64_t rui_tiers_used(const rui_tier *d)
+/* Beside files and samples. */
+static int64_t room_in(const rui_tier *d)
 {
-    return ru_dir_bytes(d->samples) + ru_dir_bytes(d->files);
+    return d->quota_bytes - ru_dir_bytes(d->samples) - ru_dir_bytes(d->files);
 }
 
-/* The first tier from `k` on where all that is expected fits now; the last one takes whatever
- * comes. */
-static uint32_t first_fit(const ru_tiers *t, uint32_t k, int64_t expected_bytes)
-{
-    while (k + 1 < t->n_tiers &&
-           (t->tiers[k].off ||
-            expected_bytes > t->tiers[k].quota_bytes - rui_tiers_used(&t->tiers[k]))) {
-        k++;
-    }
-    return k;
-}
-
+/* The first tier where all that is expected fits now; the last one takes whatever comes. */
 static void place(ru_tier_file *f, const ru_tier_hint *hint)
 {
-    uint32_t from = hint != NULL && hint->last ? f->t->n_tiers - 1 : 0;
-    if (from == 0 && f->group[0] != '\0') {
+    const ru_tiers *t = f->t;
+    uint32_t k = hint != NULL && hint->last ? t->n_tiers - 1 : 0;
+    bool asked = k + 1 < t->n_tiers && !t->tiers[k].off;
+    int64_t room = asked ? room_in(&t->tiers[k]) : 0; /* a walk over folders: once */
+    if (k == 0 && f->group[0] != '\0') {
         f->told = (ru_tier_told){.writer = f->is.r.writer,
                                  .serial = f->is.r.serial,
                                  .open_s = 1e-9 * (double)f->is.r.made_ns,
@@ -268,10 +264,14 @@ static void place(ru_tier_file *f, const ru_tier_hint *hint)
                                  .writers = hint->writers > 0 ? hint->writers : 1,
                                  .readers = hint->readers,
                                  .life_s = hint->life_s};
-        rui_tiers_choose(f->t, hint, &f->told);
-        from = f->told.by == RU_TIER_BY_TREES && !(f->told.limit_bytes > 0) ? 1 : 0;
+        rui_tiers_choose(f->t, hint, room, &f->told);
+        k = f->told.by == RU_TIER_BY_TREES && !(f->told.limit_bytes > 0) ? 1 : 0;
     }
-    f->tier = first_fit(f->t, from, f->is.r.expected_bytes);
+    while (k + 1 < t->n_tiers &&
+           (t->tiers[k].off || f->is.r.expected_bytes > (k == 0 ? room : room_in(&t->tiers[k])))) {
+        k++;
+    }
+    f->tier = k;
 }
 
 /* With the lock of the space. */
@@ -300,7 +300,8 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
         return RU_FAIL(err, RU_E_ARG, "a file's name has 1 to %d bytes, not %zu", RU_TIER_NAME_MAX,
                        n);
     }
-    const char *group = hint != NULL && hint->group != NULL ? hint->group : "";
+    bool learns = hint != NULL && hint->group != NULL && !hint->last;
+    const char *group = learns ? hint->group : "";
     size_t n_group = strlen(group);
     if (n_group > RU_TIER_NAME_MAX ||
         (hint != NULL && (hint->input_bytes < 0 || !(hint->life_s >= 0 && hint->life_s < 4e9)))) {
@@ -402,7 +403,7 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
         step = expected > end && step > expected - end ? expected - end : step;
         step = step > want ? step : want;
         RU_TRY(ru_lock_open(d->lock, true, true, &l, err));
-        int64_t room = d->quota_bytes - rui_tiers_used(d), more = step < room ? step : room;
+        int64_t room = room_in(d), more = step < room ? step : room;
         more = more < want && more < PART_BYTES_MIN ? 0 : more;
         int64_t up = (end + more + PAGE - 1) / PAGE * PAGE - end;
         if (!last && more > 0) {
@@ -559,7 +560,8 @@ ru_status ru_tier_read(const ru_tier_file *f, int64_t offset, void *into, int64_
     ru_flag *c = f->counts;
     bool goes_on = ru_flag_get(&c[2]) == (uint32_t)offset;
     ru_flag_set(&c[0], ru_flag_get(&c[0]) + !goes_on);
-    ru_flag_set(&c[1], ru_flag_get(&c[1]) + (uint32_t)(size_bytes >> 10));
+    int64_t whole = ((offset + size_bytes) >> 10) - (offset >> 10);
+    ru_flag_set(&c[1], ru_flag_get(&c[1]) + (uint32_t)whole);
     ru_flag_set(&c[2], (uint32_t)(offset + size_bytes));
     for (uint32_t k = 0; size_bytes > 0; offset -= f->is.parts[k++].bytes) {
         int64_t in = f->is.parts[k].bytes - offset, n = size_bytes < in ? size_bytes : in;

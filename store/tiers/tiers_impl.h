@@ -7,6 +7,7 @@
 #include "base/map.h"
 #include "env/file/grow.h"
 #include "store/tiers/tiers.h"
+#include "world/solver.h"
 
 /* What a record of the map says; ru_shardlog_record.object. */
 enum {
@@ -83,10 +84,13 @@ struct ru_tiers {
     rui_item *items;   /* [n_items] */
     rui_ended *ended;  /* [n_ended] */
     uint32_t n_logs, cap_logs, n_items, cap_items, n_ended, cap_ended;
-    uint64_t dropped,
-        forgotten; /* ended files that made room for others; times of forgetting all */
+    uint64_t dropped;      /* ended files that made room for others */
+    uint64_t forgotten;    /* times of forgetting all */
+    ru_map by_id, by_name; /* index + 1; of a name the last one */
+    /* Where files of groups begin. */
     struct rui_learner *learner; /* NULL: no file of a group was created yet */
-    ru_map by_id, by_name;       /* index + 1; of a name the last one */
+    const ru_solver *solver;     /* trains forests, */
+    int64_t late_ns;             /* and is late after so long */
 };
 
 /* All that stands in the logs now. Errors: RU_E_IO, RU_E_MEM, RU_E_AGAIN. */
@@ -99,11 +103,10 @@ RU_MUST_USE ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_ite
 /* A record of a ru_tier_told. */
 RU_MUST_USE ru_status rui_tiers_append_told(ru_tiers *t, uint32_t what, const ru_tier_told *told,
                                             const char *group, ru_err *err);
-/* Bytes in a tier, of samples too. */
-int64_t rui_tiers_used(const rui_tier *d);
 /* Decide where a file of `group` begins, and say so in *told; limit 0 with `by` of trees: not on
- * the first tier. What cannot be done is first fit. */
-void rui_tiers_choose(ru_tiers *t, const ru_tier_hint *hint, ru_tier_told *told);
+ * the first tier, which has so much room. What cannot be done is first fit. */
+void rui_tiers_choose(ru_tiers *t, const ru_tier_hint *hint, int64_t room_bytes,
+                      ru_tier_told *told);
 /* What came of a file on its removal, into the log; what cannot be written is not learned. */
 void rui_tiers_learn(ru_tiers *t, const rui_item *i);
 void rui_tiers_learner_close(ru_tiers *t);

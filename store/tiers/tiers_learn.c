@@ -18,7 +18,6 @@ enum {
     FILES_MAX = 2000, /* that forests learn: 140 trees and 20 for each class of sizes, twice */
     AGAIN_PART = 4,   /* they are trained again after so a part of what they know has ended */
 };
-static const int64_t late_ns = INT64_C(10000000000);
 
 /* Forests, and the thread that trains them. */
 typedef struct training {
@@ -110,12 +109,12 @@ static ru_status begin(rui_learner *l, const ru_tiers *t, ru_err *err)
                             .method = RU_STORAGE_TREES,
                             .stake = 0.25,
                             .window_s = 3600,
-                            .solver = &ru_solver_library,
+                            .solver = t->solver,
                             .seed = 1};
     l->seen = t->dropped;
     l->live = NULL;
     RU_TRY(ru_storage_live_begin(&l->in, &l->arena, &l->live, err));
-    ru_storage_live_train(l->live, l->now != NULL ? &l->now->out : NULL);
+    ru_storage_live_train(l->live, l->why == RU_TIER_BY_TREES ? &l->now->out : NULL);
     return RU_OK;
 }
 
@@ -152,6 +151,7 @@ static ru_status start(rui_learner *l, const ru_tiers *t, ru_err *err)
 {
     training *n = calloc(1, sizeof *n);
     uint32_t m = t->n_ended < FILES_MAX ? t->n_ended : FILES_MAX;
+    l->fresh = 0; /* also when it fails: it is not tried again at each opening */
     if (n == NULL) {
         return rui_tiers_no_memory(err);
     }
@@ -174,9 +174,8 @@ static ru_status start(rui_learner *l, const ru_tiers *t, ru_err *err)
     n->in = l->in;
     n->in.files = files;
     n->in.n = l->known = m;
-    n->id = ru_hash_bytes(files, m * (int64_t)sizeof *files, 0);
+    n->id = ru_hash_bytes(open, m * (int64_t)sizeof *open, 0);
     n->began = ru_clock_now();
-    l->fresh = 0;
     return ru_thread_start(&n->thread, "ru storage", train, n, err);
 }
 
@@ -204,7 +203,7 @@ static void follow(rui_learner *l, const ru_tiers *t)
             l->next = NULL;
         }
     } else if (l->next != NULL && l->why != RU_TIER_BY_LATE &&
-               ru_time_since(ru_clock_now(), l->next->began) > late_ns) {
+               ru_time_since(ru_clock_now(), l->next->began) > t->late_ns) {
         ru_storage_live_train(l->live, NULL);
         l->why = RU_TIER_BY_LATE;
     }
@@ -218,7 +217,7 @@ static void follow(rui_learner *l, const ru_tiers *t)
     }
 }
 
-void rui_tiers_choose(ru_tiers *t, const ru_tier_hint *hint, ru_tier_told *told)
+void rui_tiers_choose(ru_tiers *t, const ru_tier_hint *hint, int64_t room_bytes, ru_tier_told *told)
 {
     ru_err why = {0};
     if (t->n_tiers < 2 || t->tiers[0].off) {
@@ -238,10 +237,9 @@ void rui_tiers_choose(ru_tiers *t, const ru_tier_hint *hint, ru_tier_told *told)
                                        : RU_TIER_BY_MISSING;
     follow(l, t);
     const ru_density_file f = file_of(l, told, hint->group);
-    double room = (double)(t->tiers[0].quota_bytes - rui_tiers_used(&t->tiers[0]));
     ru_time asked = ru_clock_now();
-    ru_storage_wish w =
-        ru_storage_live_open(l->live, &f, (double)hint->expected_bytes, fmax(0, room));
+    ru_storage_wish w = ru_storage_live_open(l->live, &f, (double)hint->expected_bytes,
+                                             fmax(0, (double)room_bytes));
     told->decide_s = 1e-9 * (double)ru_time_since(ru_clock_now(), asked);
     told->by = w.learned ? RU_TIER_BY_TREES : l->why;
     if (w.learned) {

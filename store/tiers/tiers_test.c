@@ -326,6 +326,34 @@ static void test_copied(void **state)
     ru_tiers_close(u);
 }
 
+/* An older version wrote the number of the map alone: its files are there, and go when they are
+ * removed. */
+static void test_older_map(void **state)
+{
+    box b = make_box(*state);
+    ru_err err = {0};
+    char *text;
+    int64_t n;
+    const char *id = ru_path_join(&b.f->arena, b.tiers[2].path, "files/test/id");
+    ru_tiers *t = open_box(&b);
+    assert_ok(write_file(t, "a", 1, 5000, 5000, &err), err);
+    assert_ok(write_file(t, "b", 2, 50000, 5000, &err), err);
+    ru_tiers_close(t);
+    assert_ok(ru_file_read(id, 0, &b.f->arena, &text, &n, &err), err);
+    assert_ok(ru_file_own(id, text, 16, &err), err);
+    for (uint32_t k = 0; k < 4; k++) {
+        b.opt.reads = k % 2 == 0; /* as it is, then with what it has become */
+        t = open_box(&b);
+        check_file(t, "a", 1, 5000);
+        check_file(t, "b", 2, 50000);
+        ru_tiers_close(t);
+    }
+    t = open_box(&b);
+    assert_ok(ru_tier_remove(t, "a", &err), err);
+    assert_int_equal(part_bytes(&b), 50000);
+    ru_tiers_close(t);
+}
+
 /* One removes a file of another, who lives, and ends: what it said stays. */
 static void test_removed_by_another(void **state)
 {
@@ -649,6 +677,6 @@ static void test_mistakes(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
-         T(test_copied), T(test_many_processes), T(test_removed_by_another), T(test_beside_samples),
-         T(test_killed), T(test_failing_calls), T(test_no_memory), T(test_damaged_map),
-         T(test_mistakes))
+         T(test_copied), T(test_older_map), T(test_many_processes), T(test_removed_by_another),
+         T(test_beside_samples), T(test_killed), T(test_failing_calls), T(test_no_memory),
+         T(test_damaged_map), T(test_mistakes))
