@@ -316,15 +316,16 @@ ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
     return emit_reduce(lo, n, &s);
 }
 
-/* GlobalAveragePool of row-major images: oneDNN's is for blocks of channels. */
-ru_status rui_lower_kern_image_mean(rui_low *lo, const ru_node *n, ru_err *err)
+/* Global pools of row-major images: oneDNN's are for blocks of channels. */
+ru_status rui_lower_kern_image(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]);
+    bool max = n->op == RU_OP_GlobalMaxPool;
     reduce_state s = {.k = ru_kern_best(),
                       .t = rui_kern_dtype(lo, n->in[0]),
-                      .op = RU_KERN_RED_SUM,
-                      .after = AFTER_MEAN};
+                      .op = max ? RU_KERN_RED_MAX : RU_KERN_RED_SUM,
+                      .after = max ? AFTER_NONE : AFTER_MEAN};
     bool reduced[RU_RANK_MAX] = {false};
     for (uint32_t d = 2; d < x->rank; d++) {
         reduced[d] = true;
