@@ -322,6 +322,7 @@ static void remove_group(const bench *t)
     char name[64];
     const ru_group_limits none = {.measured = RU_GROUP_CPU};
     (void)snprintf(name, sizeof name, "rubato-burst/bench%lld", (long long)ru_process_id(t->back));
+    ru_process_kill(t->back, 9); /* it may not have come into the group */
     if (ru_group_make(name, &none, NULL, NULL, &g, &ignored) == RU_OK) {
         (void)ru_group_kill(g);
         (void)ru_process_wait(t->back);

@@ -74,8 +74,8 @@ static const struct {
     BENCH_LIST(RU_X)
 #undef RU_X
         {"device", ru_bench_device,
-         "steps of nets that were not profiled, predicted and measured under quotas; the chosen "
-         "one"},
+         "steps of nets that were not profiled, predicted and measured under quotas; money of the "
+         "quota that is chosen"},
     {"allreduce-plan", ru_bench_sums,
      "steps whose gradients are summed by the plan, as DDP does, and one by one, on shaped "
      "links"},

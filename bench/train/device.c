@@ -236,7 +236,7 @@ static double alone(const held *h, uint32_t k, uint32_t t)
  * programs counts as with the processor time that it could have got. */
 static ru_status choices(ru_bench *b, const held *h, ru_err *err)
 {
-    double ours[NETS], cheapest[NETS], newest[NETS], close = 0;
+    double ours[NETS], cheapest[NETS], largest[NETS], close = 0;
     uint32_t n = 0;
     for (uint32_t k = 0; k < NETS; k++) {
         uint32_t chosen = TYPES, best = TYPES, first = TYPES, last = TYPES;
@@ -262,14 +262,14 @@ static ru_status choices(ru_bench *b, const held *h, ru_err *err)
         double least = alone(h, k, best) * prices[best].usd_per_h;
         ours[n] = alone(h, k, chosen) * prices[chosen].usd_per_h / least;
         cheapest[n] = alone(h, k, first) * prices[first].usd_per_h / least;
-        newest[n] = alone(h, k, last) * prices[last].usd_per_h / least;
+        largest[n] = alone(h, k, last) * prices[last].usd_per_h / least;
         close += ours[n++] <= 1.03 ? 1 : 0;
     }
     fprintf(stderr, "the chosen type is within 3 %% of the best for %.0f of %u nets\n", close, n);
     RU_TRY(figure(b, "money over the best, chosen", "times", ours, n, 1, "always cheapest",
                   ru_bench_stat_of(cheapest, n), err));
-    return figure(b, "money over the best, chosen", "times", ours, n, 1, "always newest",
-                  ru_bench_stat_of(newest, n), err);
+    return figure(b, "money over the best, chosen", "times", ours, n, 1, "always largest",
+                  ru_bench_stat_of(largest, n), err);
 }
 
 ru_status ru_bench_device(ru_bench *b, ru_err *err)

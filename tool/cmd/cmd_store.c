@@ -513,7 +513,8 @@ static ru_status explain_groups(const ru_cmd_in *in, const store *s, ru_text *t,
         ru_table_str(&groups, g->space);
         ru_table_i64(&groups, g->now);
         ru_table_i64(&groups, g->ended);
-        ru_table_percent(&groups, g->ended > 0 ? g->sum.fast_bytes / g->sum.size_bytes : 0, 0);
+        ru_table_percent(&groups, g->sum.size_bytes > 0 ? g->sum.fast_bytes / g->sum.size_bytes : 0,
+                         0);
         ru_table_textf(&groups, "%.3g", g->sum.expected_usd);
         ru_table_textf(&groups, "%.3g", g->sum.measured_usd);
         ru_table_i64(&groups, g->by[RU_TIER_BY_TREES]);
