@@ -519,7 +519,8 @@ static ru_status run_watched(ru_exe *e, uint32_t begin, uint32_t end, const ru_r
             before = after;
         }
     }
-    e->profiled += profile && end == e->dev->n_steps ? 1 : 0;
+    bool ended = begin < end && end == e->dev->n_steps; /* later phases may be empty */
+    e->profiled += profile && ended ? 1 : 0;
     return RU_OK;
 }
 

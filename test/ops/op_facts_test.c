@@ -10,6 +10,7 @@
 #include "test/test.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"
+#include "world/graph/build.h"
 
 typedef struct net {
     ru_arena arena;
@@ -217,6 +218,37 @@ static void test_installed_plans_can_be_made_again(void **state)
     close_net(&t);
 }
 
-RU_TESTS(test_op_facts, cmocka_unit_test(test_steps_wait_for_what_they_read),
+/* A step without a backward part and an update ends once, with its forward part. */
+static void test_empty_phases_are_no_runs(void **state)
+{
+    (void)state;
+    net t;
+    ru_err err = {0};
+    ru_graph g;
+    ru_build b;
+    const int64_t dim = 5;
+    ru_arena_init(&t.arena, 0);
+    assert_ok(ru_graph_init(&g, &t.arena, "forward", &err), err);
+    ru_build_init(&b, &g);
+    ru_value_id x = ru_build_input(&b, "x", ru_type_make(RU_F32, 1, &dim));
+    ru_value_id y = ru_build_op1(&b, RU_OP_Tanh, x, NULL);
+    ru_build_output(&b, y, "y");
+    assert_ok(ru_build_finish(&b, &err), err);
+    const ru_exe_options opt = {
+        .threads = 1, .profile = true, .two_phase = true, .forward = &y, .n_forward = 1};
+    assert_ok(ru_exe_open(&g, &opt, &t.exe, &err), err);
+    for (uint32_t k = 0; k < 3; k++) {
+        assert_ok(ru_exe_phase(t.exe, RU_PHASE_FORWARD, NULL, &err), err);
+        assert_ok(ru_exe_phase(t.exe, RU_PHASE_BACKWARD, NULL, &err), err);
+        assert_ok(ru_exe_phase(t.exe, RU_PHASE_UPDATE, NULL, &err), err);
+    }
+    assert_ok(ru_exe_ops(t.exe, 0, &t.arena, &t.ops, &t.n, &err), err);
+    assert_int_equal(t.n, 1);
+    assert_int_equal(t.ops[0].took.count, 3);
+    close_net(&t);
+}
+
+RU_TESTS(test_op_facts, cmocka_unit_test(test_empty_phases_are_no_runs),
+         cmocka_unit_test(test_steps_wait_for_what_they_read),
          cmocka_unit_test(test_the_list_is_facts), cmocka_unit_test(test_ids_of_lists),
          cmocka_unit_test(test_installed_plans_can_be_made_again))
