@@ -76,10 +76,17 @@ static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, const 
     ru_units_choice c;
     char single[64] = "does not fit";
     RU_TRY(ru_units_choose(job, threads_of(job, n), n, arena, &c, err));
+    if (c.used == 1) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "one device takes the shortest step, %.3g ms for the %u measured layers; "
+                       "leave out train.parallel, or name layers of other devices in "
+                       "train.placed.devices, as in {branch2: 2}",
+                       1e3 * c.step_s, c.n);
+    }
     if (c.used < n) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "the shortest step of the %u measured layers takes %.3g ms on %u of %u "
-                       "devices; use as many workers, or name the layers of each in "
+                       "devices; start as many workers, or name the layers of each in "
                        "train.placed.devices",
                        c.n, 1e3 * c.step_s, c.used, n);
     }

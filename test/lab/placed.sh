@@ -86,6 +86,10 @@ alike conv-one conv-2
 alike conv-one conv-4
 alike micro-one micro-2
 alike drop-one drop-2
+# The leader's first part only reshapes samples, and has nothing to learn.
+train drop once-one --set train.steps=1
+place drop once-2 2 'fc1: 2' --set train.steps=1
+alike once-one once-2
 grep -q 'placed on 4 devices in .* device 3 is worker . with layer3.0.conv1' conv-4.log || fail "nobody says what is where: $(cat conv-4.log)"
 
 "$rubato" export conv-one --onnx conv.onnx >/dev/null
@@ -182,10 +186,17 @@ refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
 refused 'device [12] needs .* train.placed.memory allows 1000' 2 'fc2: 2' --set train.placed.memory=1000
 refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
 refused 'start it with -w' 1:2 'fc2: 2'
-code=0
-timeout 60 "$rubato" train conv.yaml --out refused -w 2 --set train.parallel=placed --set train.placed.memory=100kB >refused.log 2>&1 || code=$?
-[ "$code" = 65 ] || fail "exit code $code instead of 65: $(tail -2 refused.log)"
-grep -q '2 devices of 100000 bytes (train.placed.memory) cannot hold the measured layers' refused.log || fail "nobody says that memory is too small: $(tail -2 refused.log)"
+unplaced() { # SENTENCE JOB OPTIONS..
+    says=$1
+    j=$2
+    shift 2
+    code=0
+    timeout 60 "$rubato" train "$j.yaml" --out refused -w 2 --set train.parallel=placed "$@" >refused.log 2>&1 || code=$?
+    [ "$code" = 65 ] || fail "exit code $code instead of 65: $(tail -2 refused.log)"
+    grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
+}
+unplaced '2 devices of 100000 bytes (train.placed.memory) cannot hold the measured layers' conv --set train.placed.memory=100kB
+unplaced 'one device takes the shortest step, .* leave out train.parallel, or name layers' drop --set train.placed.latency=10s
 cat >tied.yaml <<JOB
 name: tied
 model: {zoo: gpt, layers: 1, heads: 2, width: 16, context: 8}
