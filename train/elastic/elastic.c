@@ -283,6 +283,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_end(e, st, err.text, now, fx);
         return;
     }
+    ru_arena_fini(&e->view_arena[e->view_side ^ 1]); /* READY tells what memory is free */
     e->connect_asked = e->broken = false;
     e->steps.held_from = RUI_EL_NEVER;
     e->steps.depth = 1;

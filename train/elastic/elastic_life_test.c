@@ -474,14 +474,24 @@ static void two_steps_put_more_aside(void **state)
 }
 
 static int64_t server_free_bytes; /* as a process is told */
+static const job *asks;           /* of whose processes one asks */
+static uint32_t asked;
 
+/* Who asks holds nothing of the view before. */
 static int64_t free_bytes(void)
 {
+    for (uint32_t i = 0; i < 4; i++) {
+        const ru_elastic *e = asks->l[i]->elastic;
+        bool begins = e->phase == RUI_EL_READY && e->v.at[e->v.me].serves;
+        assert_true(!begins || e->view_arena[e->view_side ^ 1].used_bytes == 0);
+    }
+    asked++;
     return server_free_bytes;
 }
 
 /* One server adds the gradients of three others: it puts aside what they send, twice for two steps.
- * In half of its memory there is room for that, or for one step alone, or not for that either. */
+ * In half of its memory there is room for that, or for one step alone, or not for that either; so
+ * in a second view. */
 static void a_server_needs_memory(void **state)
 {
     (void)state;
@@ -494,6 +504,8 @@ static void a_server_needs_memory(void **state)
         job j = {.servers = 1};
         ru_elastic_facts f, most = {0};
         server_free_bytes = cases[k].free_bytes;
+        asks = &j;
+        asked = 0;
         job_open(&j, 4, 12, 0);
         for (uint32_t i = 0; i < 4; i++) {
             j.l[i]->depth = 2;
@@ -504,7 +516,11 @@ static void a_server_needs_memory(void **state)
             job_round(&j);
             ru_elastic_facts_get(j.l[0]->elastic, &f);
             most = f.server_bytes > 0 ? f : most;
+            if (j.l[0]->committed == 3 && asked == 1) {
+                ru_elastic_measure(j.l[0]->elastic); /* begins a view of the same members */
+            }
         }
+        assert_int_equal(asked, cases[k].depth > 0 ? 2 : 1);
         int64_t said = (int64_t)cases[k].depth * ASIDE;
         assert_int_equal(most.depth, cases[k].depth);
         assert_int_equal(most.server_said_bytes, said);
