@@ -14,7 +14,7 @@
 #include "env/process/process.h"
 #include "env/process/self.h"
 
-enum { TICK, LOOK, TICKS_METRICS = 10 }; /* /metrics is asked each second */
+enum { TICK, LOOK, TICKS_METRICS = 10, WINDOWS_BYTES = 64 << 20 }; /* /metrics: each second */
 
 static const int64_t tick_ns = 100000000, look_ns = 1000000000, claim_wait_ns = 3000000000;
 static const double period_ns = 1e7; /* longer ones make all that waits wait so long */
@@ -157,6 +157,22 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     return RU_OK;
 }
 
+/* For one more window. */
+static ru_status open_windows(service *s, ru_arena *arena, ru_err *err)
+{
+    const char *path = ru_path_join(arena, s->opt->folder, "windows.jsonl");
+    const char *old = ru_path_join(arena, s->opt->folder, "windows.jsonl.1");
+    if (path == NULL || old == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for windows");
+    }
+    ru_log_file_close(s->windows);
+    s->windows = NULL;
+    if (ru_path_bytes(path) > WINDOWS_BYTES) {
+        RU_TRY(ru_path_rename(path, old, err));
+    }
+    return ru_log_file_open(path, true, &s->windows, err);
+}
+
 static ru_status put_window(service *s, const ru_pace_record *r, const char *alarm, ru_err *err)
 {
     ru_arena arena;
@@ -197,8 +213,9 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     }
     ru_json_close(&j);
     ru_text_put(&t, "\n");
-    ru_status st = t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for a window")
-                         : ru_log_file_append(s->windows, t.p, t.n, err);
+    ru_status st =
+        t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for a window") : open_windows(s, &arena, err);
+    st = st == RU_OK ? ru_log_file_append(s->windows, t.p, t.n, err) : st;
     ru_arena_fini(&arena);
     return st;
 }
@@ -235,7 +252,7 @@ static void fail(service *s, ru_status st)
 /* The profile's load: a command for sh, which finds CLIENTS and DURATION (seconds). */
 static ru_status start_load(service *s, uint32_t clients, ru_err *err)
 {
-    char n[32], seconds[32], command[4096];
+    char n[32], seconds[32];
     ru_process_close(s->load);
     s->load = NULL;
     if (clients == 0) {
@@ -244,8 +261,8 @@ static ru_status start_load(service *s, uint32_t clients, ru_err *err)
     (void)snprintf(n, sizeof n, "CLIENTS=%u", clients);
     (void)snprintf(seconds, sizeof seconds, "DURATION=%.0f",
                    ceil(1.3e-9 * (double)s->opt->pace.window_ns) + 1);
-    (void)snprintf(command, sizeof command, "exec >/dev/null </dev/null; exec %s", s->opt->load);
-    const char *argv[] = {"sh", "-c", command, NULL}, *set[] = {n, seconds, NULL};
+    static const char silent[] = "exec >/dev/null </dev/null; eval \"exec $0\"";
+    const char *argv[] = {"sh", "-c", silent, s->opt->load, NULL}, *set[] = {n, seconds, NULL};
     const ru_process_options o = {.argv = argv, .set = set, .quiet = true};
     return ru_process_start(&o, &s->load, err);
 }
@@ -315,9 +332,7 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         fail(s, tick(s, now, s->err));
         ru_loop_timer(s->loop, on_timer, s, TICK, ru_time_after(now, tick_ns));
     } else {
-        ru_err why; /* it may be starting again */
-        ru_status st = take_in(s, &why);
-        (void)st;
+        (void)!take_in(s, NULL); /* it may be starting again */
         ru_loop_timer(s->loop, on_timer, s, LOOK, ru_time_after(now, look_ns));
     }
 }
@@ -342,10 +357,6 @@ static ru_status start_guard(service *s, ru_arena *arena, ru_err *err)
 
 static ru_status open_all(service *s, uint64_t seed, ru_arena *arena, ru_err *err)
 {
-    const char *windows = ru_path_join(arena, s->opt->folder, "windows.jsonl");
-    if (windows == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a service");
-    }
     RU_TRY(ru_pace_init(s->pace, &s->opt->pace, seed, err));
     RU_TRY(group_of(s->opt, &s->group, err));
     RU_TRY(start_guard(s, arena, err));
@@ -354,7 +365,7 @@ static ru_status open_all(service *s, uint64_t seed, ru_arena *arena, ru_err *er
     ru_group_read(s->group, &f);
     s->cpu_ns = f.cpu_ns > 0 ? f.cpu_ns : 0;
     RU_TRY(restore(s, arena, err));
-    RU_TRY(ru_log_file_open(windows, true, &s->windows, err));
+    RU_TRY(open_windows(s, arena, err));
     return ru_loop_open(&s->loop, err);
 }
 

@@ -1,9 +1,9 @@
 /* A service of this machine, run at the pace that its credits allow (burst/pace.h): its processes
  * in a control group, what they use, what their requests take, the quota.
  *
- *   FOLDER/windows.jsonl   a line for each window (rubato.burst/1): measured beside predicted, plan
- *   FOLDER/state.json      the bucket, for the next start
- *   FOLDER/log             what the guard says
+ *   FOLDER/windows.jsonl   a line for each window (rubato.burst/1): measured beside predicted,
+ * plan; beyond 64 MiB it becomes windows.jsonl.1 FOLDER/state.json      the bucket, for the next
+ * start FOLDER/log             what the guard says
  *
  * The quota does not outlive who set it: a guard (this program again) waits for the end of this
  * process and takes the quota away, and so does the next start.
@@ -19,7 +19,7 @@ typedef struct ru_burst_options {
     const char *name;     /* of the service: a word for a control group */
     const char *folder;   /* whole path */
     const char *pid_file; /* number of its first process */
-    const char *load;     /* command that makes the profile's load, for sh; "": none */
+    const char *load;     /* one command that makes the profile's load, for sh; "": none */
     ru_pace_options pace;
     ru_source_options source;
     int64_t patience_ns;      /* end after so long; 0: at a stop signal */

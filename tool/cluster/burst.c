@@ -39,9 +39,10 @@ static const ru_conf_field cpu_fields[] = {
 static const ru_conf_table cpu_table = RU_TABLE("cpu", cpu_in, cpu_fields, "processor credits");
 
 static const ru_conf_field profile_fields[] = {
-    RU_ROW(TEXT, profile_in, load, "",
-           "command for sh that sends requests of $CLIENTS clients for $DURATION seconds; empty: "
-           "the profile takes the load as it comes"),
+    RU_ROW(
+        TEXT, profile_in, load, "",
+        "one command for sh that sends requests of $CLIENTS clients for $DURATION seconds; empty: "
+        "the profile takes the load as it comes"),
     RU_ROW(I64_LIST, profile_in, clients, "[]", "three rising numbers of clients, with `load`",
            RU_IN(1, RU_BURST_CLIENTS_MAX)),
 };
