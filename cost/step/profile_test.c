@@ -159,6 +159,58 @@ static void a_type_without_profiles_is_refused(void **state)
     ru_arena_fini(&m.scratch);
 }
 
+/* Two nets with the same ops, whose steps take 1.1 and 1.5 times as long as these. */
+static void a_net_that_is_left_out_teaches_nothing(void **state)
+{
+    (void)state;
+    static made m;
+    ru_err err = {0};
+    ru_profile_model model;
+    double sum = 0;
+    make(&m);
+    for (uint32_t k = 0; k < OPS; k++) {
+        m.ops[OPS + k] = m.ops[k];
+        m.ops[OPS + k].rank = 1;
+        sum += m.ops[k].took.mean_ns;
+    }
+    m.steps[0].compute_ns = 1.1 * sum;
+    m.steps[1].compute_ns = 1.5 * sum;
+    const ru_facts two = {.ops = {m.ops, 2 * OPS}, .steps = {m.steps, 2}};
+    assert_ok(ru_cost_profile(&two, "full", &m.arena, &m.scratch, &model, &err), err);
+    assert_true(fabs(model.step - 1.3) < 1e-6);
+    assert_true(fabs(model.error - (1.5 / 1.1 - 1.1 / 1.5) / 2) < 1e-6);
+    ru_arena_fini(&m.arena);
+    ru_arena_fini(&m.scratch);
+}
+
+static void kinds_with_few_timings_are_guessed(void **state)
+{
+    (void)state;
+    static made m;
+    ru_err err = {0};
+    ru_profile_model model;
+    make(&m);
+    m.ops[0].op = "Rare";
+    m.ops[0].took.mean_ns = 1e6;
+    assert_ok(ru_cost_profile(&m.facts, "full", &m.arena, &m.scratch, &model, &err), err);
+    ru_op_fact rare = m.ops[0]; /* one timing: in proportion */
+    rare.shapes = "f32[3] > f32[3]";
+    rare.flops *= 2;
+    ru_profile_step s = ru_cost_profile_step(&model, &rare, 1);
+    assert_true(fabs(s.ns / model.step / 2e6 - 1) < 1e-6 && s.known < 0.01);
+    ru_op_fact never = m.ops[OPS + 1]; /* none: as all others, which follow one rule */
+    never.op = "Exp";
+    never.kernel = "other kind of";
+    s = ru_cost_profile_step(&model, &never, 1);
+    if (!(fabs(s.ns / model.step / never.took.mean_ns - 1) < 0.25)) {
+        fail_msg("%g ns for %g", s.ns / model.step, never.took.mean_ns);
+    }
+    ru_arena_fini(&m.arena);
+    ru_arena_fini(&m.scratch);
+}
+
 RU_TESTS(cost_profile, cmocka_unit_test(nets_that_were_not_profiled_are_predicted),
          cmocka_unit_test(sizes_come_from_the_shapes),
-         cmocka_unit_test(a_type_without_profiles_is_refused))
+         cmocka_unit_test(a_type_without_profiles_is_refused),
+         cmocka_unit_test(a_net_that_is_left_out_teaches_nothing),
+         cmocka_unit_test(kinds_with_few_timings_are_guessed))
