@@ -148,13 +148,8 @@ static uint32_t net_named(const char *name)
 /* What a profile got of the processor time that it could have got: at most 1. */
 static double got_of(const ru_facts *f, uint32_t rank)
 {
-    for (uint32_t i = 0; i < f->processors.n; i++) {
-        double could, got = ru_cost_profile_share(&f->processors.at[i], &could);
-        if (f->processors.at[i].rank == rank && got > 0) {
-            return fmin(got / could, 1);
-        }
-    }
-    return 1;
+    double could, got = ru_cost_profile_share(ru_cost_profile_processor(f, rank), &could);
+    return got > 0 ? fmin(got / could, 1) : 1;
 }
 
 static ru_status predict(const ru_bench *b, const ru_world *taught, const ru_world *w, held *h,

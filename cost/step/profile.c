@@ -122,17 +122,23 @@ const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank)
     return NULL;
 }
 
-double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op)
+const ru_processor_fact *ru_cost_profile_processor(const ru_facts *f, uint32_t rank)
 {
-    double ns = (double)op->took.min_ns, part = 1, period = 0;
-    for (uint32_t i = 0; i < f->processors.n && ns > 0; i++) {
-        const ru_processor_fact *p = &f->processors.at[i];
-        if (p->rank == op->rank && p->period_ns > 0 && p->quota_ns > 0) {
-            period = p->period_ns;
-            part = p->quota_ns / period / ceil(p->quota_ns / period); /* of each thread */
+    for (uint32_t i = 0; i < f->processors.n; i++) {
+        if (f->processors.at[i].rank == rank) {
+            return &f->processors.at[i];
         }
     }
-    if (part < 1 && period > 0) { /* it ran for the quota, and was stopped to the period's end */
+    return NULL;
+}
+
+double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op)
+{
+    const ru_processor_fact *p = ru_cost_profile_processor(f, op->rank);
+    double ns = (double)op->took.min_ns;
+    if (p != NULL && p->period_ns > 0 && p->quota_ns > 0) {
+        /* A thread ran for its part of the quota, and was stopped to the period's end. */
+        double period = p->period_ns, cores = p->quota_ns / period, part = cores / ceil(cores);
         double whole = floor(ns / period), rest = ns - whole * period;
         ns = whole * part * period + fmin(rest, part * period);
     }
@@ -294,22 +300,17 @@ static bool next_profile(const fitting *f, uint32_t *at, profile *p)
 
 double ru_cost_profile_share(const ru_processor_fact *p, double *could)
 {
-    double quota = p->period_ns > 0 && p->quota_ns > 0 ? p->quota_ns / p->period_ns : 1;
+    double quota =
+        p != NULL && p->period_ns > 0 && p->quota_ns > 0 ? p->quota_ns / p->period_ns : 1;
     *could = quota < 1 ? quota : 1;
-    return p->took.mean_ns > 0 ? p->compute_ns / p->took.mean_ns : 0;
+    return p != NULL && p->took.mean_ns > 0 ? p->compute_ns / p->took.mean_ns : 0;
 }
 
 /* The step of a profile as alone on the machine. */
 static double alone_ns(const ru_facts *f, const ru_step_fact *s)
 {
-    for (uint32_t i = 0; i < f->processors.n; i++) {
-        const ru_processor_fact *p = &f->processors.at[i];
-        double could, got = ru_cost_profile_share(p, &could);
-        if (p->rank == s->rank && got > 0 && got < could) {
-            return s->compute_ns * got / could;
-        }
-    }
-    return s->compute_ns;
+    double could, got = ru_cost_profile_share(ru_cost_profile_processor(f, s->rank), &could);
+    return got > 0 && got < could ? s->compute_ns * got / could : s->compute_ns;
 }
 
 static double sum_of(const ru_profile_model *m, const ru_op_fact *ops, uint32_t n, double *known)

@@ -46,15 +46,16 @@ typedef struct ru_profile_step {
 /* Of a step with ops [n], whose `took` is not looked at. */
 ru_profile_step ru_cost_profile_step(const ru_profile_model *m, const ru_op_fact *ops, uint32_t n);
 
-/* The step of a profile; NULL: the facts have none. */
+/* The step of a profile, and its processor time; NULL: the facts have none. */
 const ru_step_fact *ru_cost_profile_of(const ru_facts *f, uint32_t rank);
+const ru_processor_fact *ru_cost_profile_processor(const ru_facts *f, uint32_t rank);
 
 /* An op by itself [ns]: its shortest run, without the time in which a quota had stopped it. Means
  * of short ops are those of few that were stopped, or waited for other programs; they stop all
  * alike, so the step's factor has it. */
 double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op);
-/* How much of a core the steps of a profile got, and could have got: at most one, since threads
- * also wait for each other. Less: others used the processors meanwhile. */
+/* How much of a core the steps of a profile got (p NULL: 0, not known), and could have got: at most
+ * one, since threads also wait for each other. Less: others used the processors meanwhile. */
 double ru_cost_profile_share(const ru_processor_fact *p, double *could);
 /* Kind and sizes of an op as cost/step/timing.h and the policy `device` take them. `kind`: at least
  * 128 bytes. */
