@@ -63,7 +63,7 @@ static void sum(totals *t, const json_t *o)
 
 static void put_row(ru_table *t, const json_t *o)
 {
-    ru_table_i64(t, (int64_t)number(o, "window"));
+    ru_table_f64(t, number(o, "window"), 0);
     ru_table_str(t, word(o, "phase"));
     ru_table_f64(t, number(o, "speed"), 2);
     ru_table_f64(t, number(o, "rate"), 1);

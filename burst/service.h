@@ -1,9 +1,10 @@
 /* A service of this machine, run at the pace that its credits allow (burst/pace.h): its processes
  * in a control group, what they use, what their requests take, the quota.
  *
- *   FOLDER/windows.jsonl   a line for each window (rubato.burst/1): measured beside predicted,
- * plan; beyond 64 MiB it becomes windows.jsonl.1 FOLDER/state.json      the bucket, for the next
- * start FOLDER/log             what the guard says
+ *   FOLDER/windows.jsonl   a line for each window (rubato.burst/1), what was measured beside what
+ *                          was predicted; beyond 64 MiB it becomes windows.jsonl.1
+ *   FOLDER/state.json      the bucket, for the next start
+ *   FOLDER/log             what the guard says
  *
  * The quota does not outlive who set it: a guard (this program again) waits for the end of this
  * process and takes the quota away, and so does the next start.

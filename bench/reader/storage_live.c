@@ -344,7 +344,8 @@ ru_status rui_bench_live(ru_bench *b, const char *dir, ru_err *err)
                 .speed = b->quick ? 20 : 1};
     for (uint32_t run = 0; run < runs; run++) {
         const char *of = ru_arena_printf(b->arena, "%s/live %u", dir, run);
-        RU_TRY(of != NULL ? one_run(l, of, run, s, err) : RU_E_LIMIT);
+        RU_TRY(of != NULL ? one_run(l, of, run, s, err)
+                          : RU_FAIL(err, RU_E_LIMIT, "the arena of the benchmark is full"));
     }
     const char *unit = "% of all on the slow disk";
     double cost_of[RUNS_MAX], spans[RUNS_MAX];

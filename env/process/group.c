@@ -285,7 +285,9 @@ ru_status ru_group_enter_all(ru_group *g, int64_t pid, ru_err *err)
         more = follow(g, in, &n, &arena);
         ru_arena_fini(&arena);
     }
-    return RU_OK;
+    return n < TREE_MAX ? RU_OK
+                        : RU_FAIL(err, RU_E_LIMIT, "%d or more processes came from process %lld",
+                                  TREE_MAX, (long long)pid);
 }
 
 bool rui_group_enter_self(const ru_group *g)

@@ -66,7 +66,7 @@ RU_MUST_USE ru_status ru_group_set(ru_group *g, const ru_group_limits *limits, r
  * Errors: RU_E_MISSING it has ended, RU_E_PERM, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_group_enter(ru_group *g, int64_t pid, ru_err *err);
 /* The process and all that came from it, as far as it still has its parents. Errors: as above, for
- * the process itself. */
+ * the process itself; RU_E_LIMIT also for 1,024 processes. */
 RU_MUST_USE ru_status ru_group_enter_all(ru_group *g, int64_t pid, ru_err *err);
 
 /* What the kernel counted for the group and those below it; -1: not known. */

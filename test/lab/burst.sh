@@ -4,16 +4,16 @@
 #
 #   1. its processes get a quota; windows are told and explained; a second process for the same service is refused.
 #   2. the pacer is killed: its guard takes the quota away, and the service goes on.
-#   3. the next pacer goes on with the credits that were left, and takes the quota away when it is told to stop.
+#   3. the next pacer goes on with the credits that were left, follows a service that begins again, and takes the quota away when it is told to stop.
 #   4. pacer and guard are killed: the quota that they leave is taken away by the next pacer's end; windows.jsonl is not too long.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst-XXXXXX")
 name=lab$$
-service='' pacer=''
+service='' pacer='' child=''
 cleanup() {
     [[ -z $pacer ]] || kill -9 "$pacer" 2>/dev/null || true
-    [[ -z $service ]] || kill -9 "$service" 2>/dev/null || true
+    [[ -z $service ]] || kill -9 "$service" $child 2>/dev/null || true
     wait 2>/dev/null || true
     find /sys/fs/cgroup -depth -type d -path "*/rubato-burst/$name" -exec rmdir {} + 2>/dev/null || true
     rm -rf "$work"
@@ -104,6 +104,14 @@ waits 'it does not begin again' bound
 waits 'no window ended again' windows $((n + 1))
 now=$(sed 's/.*"level":\([0-9.]*\).*/\1/' out/state.json)
 ((${now%.*} < 15)) || fail "it does not go on with 3 credits but with $now" # ten minutes earn 12
+kill -9 "$service"
+wait "$service" 2>/dev/null || true
+bash -c 'bash serve.sh & wait' >>access.log &
+service=$!
+waits 'the service has no child' pgrep -P "$service" >/dev/null
+child=$(pgrep -P "$service")
+echo "$service" >service.pid
+waits 'a service that began again is not in the group' grep -q "rubato-burst/$name" "/proc/$child/cgroup"
 kill -TERM "$pacer"
 code=0
 wait "$pacer" || code=$?

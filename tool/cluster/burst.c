@@ -6,7 +6,6 @@
 
 #include "base/conf.h"
 #include "env/file/file.h"
-#include "env/process/process.h"
 
 typedef struct cpu_in {
     double cores, credits_per_hour, cap, level, launch;
@@ -144,7 +143,11 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
     RU_TRY(ru_conf_apply(c, &in, err));
     char *real = realpath(path, NULL);
-    const char *file = real != NULL ? ru_arena_str(arena, real) : NULL;
+    if (real == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "%s is in no folder; write the service into a file",
+                       path);
+    }
+    const char *file = ru_arena_str(arena, real);
     free(real);
     char *dir = file != NULL ? ru_arena_str(arena, file) : NULL;
     const char **guard = RU_NEW(arena, const char *, 6);
@@ -152,7 +155,7 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }
     *strrchr(dir, '/') = 0;
-    guard[0] = ru_process_beside(arena, "rubato", "tool");
+    guard[0] = "/proc/self/exe";
     guard[1] = "cluster";
     guard[2] = "burst";
     guard[3] = file;
@@ -167,8 +170,7 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
                                          .histogram = in.histogram},
                               .guard = guard};
     put_pace(&in, &out->pace);
-    return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL &&
-                   guard[0] != NULL
+    return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for a service");
 }
