@@ -60,8 +60,10 @@ if profile quota.log small.yaml --quota 20,50 --out quota.json; then
     [ ! -e ended.json ] || fail "a file was written all the same"
     [ -z "$(ls ./*.part 2>&- || :)" ] || fail "a part is left"
     ! profile bad.log small.yaml --quota 20 --set train.batch=500 --out bad.json || fail "more than the data, under a quota"
-    [ "$(wc -l <bad.log)" = 1 ] || fail "more than one sentence: $(cat bad.log)"
+    [ "$(grep -c '^rubato profile' bad.log)" = 1 ] || fail "more than one sentence: $(cat bad.log)"
     has bad.log "the training data contains 200 samples"
+    profile quiet.log small.yaml --quota 50 -q --out quiet.json || fail "quiet: $(cat quiet.log)"
+    ! grep -q 'compute .* alone' quiet.log || fail "quiet, and told: $(cat quiet.log)"
 else
     has quota.log 'a quota needs a control group'
 fi

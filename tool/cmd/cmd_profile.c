@@ -36,9 +36,12 @@ static ru_status profile_here(ru_cmd_in *in, const ru_job *job, ru_world *all, r
                                     .least_ns = ru_cmd_i64(in, "least")};
     RU_TRY(ru_profile_job(job, &opt, in->arena, &one, err));
     const ru_step_fact *s = &one.facts.steps.at[0];
-    fprintf(stderr, "%-12s %-10s step %8.3f ms (compute %.3f, reading %.3f alone), %lld steps\n",
-            job->name, opt.type, s->took.mean_ns * 1e-6, s->compute_ns * 1e-6, s->input_ns * 1e-6,
-            (long long)s->took.count);
+    if (in->verbose >= 0) {
+        fprintf(stderr,
+                "%-12s %-10s step %8.3f ms (compute %.3f, reading %.3f alone), %lld steps\n",
+                job->name, opt.type, s->took.mean_ns * 1e-6, s->compute_ns * 1e-6,
+                s->input_ns * 1e-6, (long long)s->took.count);
+    }
     double could, got = ru_cost_profile_share(&one.facts.processors.at[0], &could);
     if (got < 0.9 * could) {
         fprintf(stderr,
@@ -85,6 +88,9 @@ static ru_status run_in(ru_cmd_in *in, const ru_group *g, const char *type, cons
     for (uint32_t k = 0; k < n_sets; k++) {
         argv[n++] = "--set";
         argv[n++] = sets[k];
+    }
+    if (in->verbose < 0) {
+        argv[n++] = "-q";
     }
     argv[n++] = "--";
     memcpy(argv + n, in->args, in->n_args * sizeof *argv);
