@@ -8,6 +8,7 @@
 #include "test/test.h"
 #include "train/model/stage.h"
 #include "train/model/zoo.h"
+#include "world/graph/build.h"
 
 enum { MICRO = 3, BATCH = 6, STEPS = 2, STAGES_MAX = 16, CUTS_MAX = 3, CLASSES = 5 };
 
@@ -81,6 +82,18 @@ static void fill(const rig *r, const ru_graph *g, ru_exe *e)
     }
 }
 
+/* A state that no node reads is one of the first stage. */
+static void add_unread(rig *r)
+{
+    static const float data[] = {1, 2, 3};
+    const int64_t dim = RU_ARRAY_LEN(data);
+    ru_err err = {0};
+    ru_build b;
+    ru_build_init(&b, &r->graph);
+    (void)ru_build_param(&b, "unread", ru_type_make(RU_F32, 1, &dim), data);
+    assert_ok(ru_build_finish(&b, &err), err);
+}
+
 static void open_rig(rig *r, const model *m)
 {
     ru_err err = {0};
@@ -88,6 +101,7 @@ static void open_rig(rig *r, const model *m)
     ru_arena_init(&r->arena, 0);
     assert_ok(ru_graph_init(&r->graph, &r->arena, m->name, &err), err);
     assert_ok(ru_zoo_build(m->name, &m->zo, true, &r->graph, &r->zoo, &err), err);
+    add_unread(r);
     const ru_step_options so = options(m, false), co = options(m, true);
     assert_ok(ru_step_build(&r->graph, &so, &r->arena, &r->whole, &err), err);
     ru_exe_options eo = {.threads = 1};

@@ -105,7 +105,8 @@ RU_MUST_USE ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part
                                          ru_err *err);
 /* Part k: its nodes in their order. What earlier parts make becomes an input (behind those inputs
  * of `g` that it reads), what later parts need an output (behind those outputs of `g` that it
- * makes). Constants and states that it does not read are left out. */
+ * makes). Constants and states that it does not read are left out; part 0 has the states that no
+ * node reads. */
 RU_MUST_USE ru_status ru_pass_part(const ru_graph *g, const uint32_t *part_of, uint32_t k,
                                    ru_arena *arena, ru_graph *out, ru_err *err);
 /* As ru_graph_grad, of the sum over ys[i] * seeds[i] [n]: gradients of several values enter as

@@ -79,9 +79,28 @@ ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part_of, ru_aren
     return RU_OK;
 }
 
+/* States that no node reads: the first part has them, so that all parts have all states. */
+static void mark_unread(const ru_graph *g, bool *used)
+{
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        used[v] = g->values[v].kind == RU_VALUE_STATE;
+    }
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
+            used[g->nodes[i].in[j].v] = false;
+        }
+    }
+    for (uint32_t u = 0; u < g->n_updates; u++) {
+        used[g->updates[u].state.v] = false;
+    }
+}
+
 /* What part k reads or makes. */
 static void mark_used(const ru_graph *g, const uint32_t *part_of, uint32_t k, bool *used)
 {
+    if (k == 0) {
+        mark_unread(g, used);
+    }
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         const ru_node *n = &g->nodes[i];
         for (uint32_t j = 0; j < n->n_in && part_of[i] == k; j++) {
