@@ -82,6 +82,38 @@ static void fill(const rig *r, const ru_graph *g, ru_exe *e)
     }
 }
 
+static ru_value_id linear(rig *r, ru_build *b, ru_value_id x, const char *name, int64_t in,
+                          int64_t out)
+{
+    const int64_t dims[] = {in, out};
+    float *w = RU_NEW(&r->arena, float, in *out);
+    for (int64_t i = 0; i < in * out; i++) {
+        w[i] = (float)sin((double)(i + name[0]));
+    }
+    return ru_build_op2(b, RU_OP_MatMul, x,
+                        ru_build_param(b, name, ru_type_make(RU_F32, 2, dims), w), NULL);
+}
+
+/* One value with three readers, whose results are added. */
+static void build_fan(rig *r)
+{
+    static const char *const names[] = {"a.weight", "b.weight", "c.weight"};
+    ru_build b;
+    ru_err err = {0};
+    uint32_t sym;
+    assert_ok(ru_graph_symbol(&r->graph, "batch", &sym, &err), err);
+    const int64_t dims[] = {ru_dim_symbol(sym, 1), 7};
+    ru_build_init(&b, &r->graph);
+    ru_value_id sum = {0}, x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, dims));
+    x = ru_build_op1(&b, RU_OP_Tanh, linear(r, &b, x, "first.weight", 7, 9), NULL);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_value_id y = linear(r, &b, x, names[k], 9, CLASSES);
+        sum = k > 0 ? ru_build_op2(&b, RU_OP_Add, sum, y, NULL) : y;
+    }
+    ru_build_output(&b, sum, "logits");
+    assert_ok(ru_build_finish(&b, &err), err);
+}
+
 /* A state that no node reads is one of the first stage. */
 static void add_unread(rig *r)
 {
@@ -100,7 +132,11 @@ static void open_rig(rig *r, const model *m)
     memset(r, 0, sizeof *r);
     ru_arena_init(&r->arena, 0);
     assert_ok(ru_graph_init(&r->graph, &r->arena, m->name, &err), err);
-    assert_ok(ru_zoo_build(m->name, &m->zo, true, &r->graph, &r->zoo, &err), err);
+    if (strcmp(m->name, "fan") == 0) {
+        build_fan(r);
+    } else {
+        assert_ok(ru_zoo_build(m->name, &m->zo, true, &r->graph, &r->zoo, &err), err);
+    }
     add_unread(r);
     const ru_step_options so = options(m, false), co = options(m, true);
     assert_ok(ru_step_build(&r->graph, &so, &r->arena, &r->whole, &err), err);
@@ -294,9 +330,15 @@ static void same_states(rig *r)
 
 /* The second block of layer2 on another device, a branch of layer3 on a third one. */
 static const ru_conf_pair blocks[] = {
-    {"layer3.0.downsample.0", 3}, {"layer2.1", 2}, {"layer4", 2}, {"layer4.1.conv2", 1}};
+    {"layer3.0.downsample.0", 3}, {"layer2.1", 2}, {"layer4.1.conv2", 1}, {"layer4", 2}};
+/* The second reader of three is elsewhere; its gradient is added between those of the others. */
+static const ru_conf_pair fan[] = {{"first", 2}, {"b", 2}};
 
 static const model models[] = {
+    {.name = "fan",
+     .x = {.dtype = RU_F32, .rank = 1, .dims = {7}},
+     .y = {.dtype = RU_I64},
+     .placing = {.at = fan, .n = RU_ARRAY_LEN(fan), .devices = 2}},
     {.name = "mlp",
      .zo = {.classes = CLASSES, .input = {7}, .input_rank = 1, .dropout = 0.3},
      .x = {.dtype = RU_F32, .rank = 1, .dims = {7}},
@@ -349,7 +391,7 @@ static void what_crosses_is_listed(void **state)
 {
     (void)state;
     rig r;
-    open_rig(&r, &models[2]);
+    open_rig(&r, &models[3]);
     uint32_t of[STAGES_MAX] = {0};
     for (uint32_t i = 0; i < r.stages.n_edges; i++) {
         const ru_stage_edge *e = &r.stages.edges[i];
@@ -362,7 +404,7 @@ static void what_crosses_is_listed(void **state)
     assert_int_equal(of[2], 1);
     assert_string_equal(r.stages.at[3].first, "fc");
     close_rig(&r);
-    open_rig(&r, &models[3]);
+    open_rig(&r, &models[4]);
     assert_int_equal(r.stages.n_edges, 3);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(r.stages.edges[i].from, 0);
@@ -384,8 +426,8 @@ static void wrong_cuts_are_named(void **state)
                  {{"fc3", "fc2"}, 2, "between 'fc3' and 'fc2'"},
                  {{"fc2", "fc2"}, 2, "between 'fc2' and 'fc2'"}};
     rig r;
-    open_rig(&r, &models[0]);
-    const ru_step_options co = options(&models[0], true);
+    open_rig(&r, &models[1]);
+    const ru_step_options co = options(&models[1], true);
     for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
         ru_stages s;
         ru_err err = {0};
@@ -443,8 +485,8 @@ static void wrong_places_are_named(void **state)
                  {{{"fc2", 1}}, 1, "gives device 2 of 2 nothing to compute"},
                  {{{"fc1", 2}, {"fc", 2}}, 2, "no layer 'fc'"}};
     rig r;
-    open_rig(&r, &models[0]);
-    const ru_step_options co = options(&models[0], true);
+    open_rig(&r, &models[1]);
+    const ru_step_options co = options(&models[1], true);
     for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
         ru_stages s;
         ru_placed p;
