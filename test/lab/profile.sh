@@ -106,6 +106,11 @@ has device.txt 'rent 1 x here'
 # 4.
 ! timeout --foreground 60 "$rubato" plan wide.yaml device >bad.log 2>&1 || fail "device without facts"
 has bad.log 'give --cluster and --facts'
+sed 's/, usd_per_h: 0.1//' cluster.yaml >free.yaml
+! timeout --foreground 60 "$rubato" plan wide.yaml --cluster free.yaml --facts devices.json --goal money >bad.log 2>&1 || fail "money without prices"
+has bad.log 'have no usd_per_h'
+! profile bad.log small.yaml --type '' --out bad.json || fail "a type without a name"
+has bad.log '--type is empty'
 ! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts missing.json >bad.log 2>&1 || fail "no facts"
 has bad.log missing.json
 sed 's/host: b, type: here/host: b, type: there/' cluster.yaml >two.yaml

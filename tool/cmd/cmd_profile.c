@@ -176,6 +176,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *quota = ru_cmd_text(in, "quota"), *const *sets = ru_cmd_texts(in, "set", &n_sets);
     ru_job *jobs = RU_NEW(in->arena, ru_job, in->n_args);
     RU_TRY(jobs != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for jobs"));
+    if (ru_cmd_text(in, "type") != NULL && ru_cmd_text(in, "type")[0] == '\0') {
+        return RU_FAIL(err, RU_E_USAGE, "--type is empty; name the type, or leave it out");
+    }
     RU_TRY(quota != NULL ? read_quotas(quota, percent, &n, err) : RU_OK);
     RU_TRY(add != NULL ? ru_world_file_load(add, in->arena, &all, err) : RU_OK);
     for (uint32_t k = 0; k < in->n_args; k++) { /* what is wrong is told before anything runs */

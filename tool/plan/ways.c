@@ -113,6 +113,13 @@ static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
         g->usd_per_h = fmax(g->usd_per_h, usd);
         g->memory_bytes = least(g->memory_bytes, memory);
     }
+    for (uint32_t k = 0; k < t->n && t->ask->least_money; k++) {
+        if (!(t->groups[k].usd_per_h > 0)) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "%s: hosts of type '%s' have no usd_per_h, which --goal money compares",
+                           t->ask->cluster, t->groups[k].type);
+        }
+    }
     if (t->n > 1 && t->ask->facts == NULL) {
         return RU_FAIL(err, RU_E_USAGE,
                        "%s has devices of %u types, '%s' and '%s' among them; steps here tell "
