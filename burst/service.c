@@ -222,20 +222,23 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
 
 static void tell(const ru_pace_record *r)
 {
-    char line[512], phase[16], level[64] = "", was[64] = "";
+    char text[512], phase[16];
+    ru_text t = ru_text_into(text, sizeof text);
     ru_fields_choice(RU_PACE_PHASES, r->phase, phase, sizeof phase);
+    ru_text_putf(&t, "window %u %s speed %.2f: %.1f requests/s", r->window, phase, r->speed,
+                 r->rate);
+    if (isfinite(r->latency_s)) {
+        ru_text_putf(&t, ", %.1f ms", r->latency_s * 1e3);
+    }
     if (isfinite(r->predicted_s)) {
-        (void)snprintf(was, sizeof was, " (predicted %.1f ms)", r->predicted_s * 1e3);
+        ru_text_putf(&t, " (predicted %.1f ms)", r->predicted_s * 1e3);
     }
+    ru_text_putf(&t, ", %.4g credits", r->level);
     if (isfinite(r->empty_s)) {
-        (void)snprintf(level, sizeof level, ", empty in %.0f s", r->empty_s);
+        ru_text_putf(&t, ", empty in %.0f s", r->empty_s);
     }
-    int n = snprintf(line, sizeof line,
-                     "window %u %s speed %.2f: %.1f requests/s, %.1f ms%s, %.4g credits%s; then "
-                     "%.2f: %.200s\n",
-                     r->window, phase, r->speed, r->rate, r->latency_s * 1e3, was, r->level, level,
-                     r->next_speed, r->why);
-    ru_self_tell(line, n < (int)sizeof line ? n : (int)sizeof line - 1);
+    ru_text_putf(&t, "; then %.2f: %.200s\n", r->next_speed, r->why);
+    ru_self_tell(t.p, t.n);
 }
 
 /* -- the loop ------------------------------------------------------------------------------------
