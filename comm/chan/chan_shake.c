@@ -450,7 +450,8 @@ void rui_shake_tick(ru_chan *ch, ru_time now)
         if (c->state == RUI_CONN_DYING && age_ns > HANDSHAKE_NS + DYING_NS) {
             rui_conn_lost(ch, c, RU_E_PEER, now);
         } else if (shaking && age_ns > HANDSHAKE_NS) {
-            rui_log_refusal(ch, c->shake->address, "it did not authenticate in time");
+            ru_refusals_add(&ch->refusals, "comm", c->shake->address, /* slow is not wrong */
+                            "it did not authenticate in time", ch->now);
             rui_conn_lost(ch, c, RU_E_IO, now);
         }
     }

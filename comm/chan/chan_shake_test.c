@@ -221,7 +221,21 @@ static void test_the_dead_are_known_at_once(void **state)
     }
 }
 
-RU_TESTS(comm_chan_shake, cmocka_unit_test(test_strangers_are_refused),
+/* Who says nothing for long, as its process stands still, may be right all the same. */
+static void test_slow_is_not_wrong(void **state)
+{
+    (void)state;
+    pair p;
+    pair_open(&p, 6, "secret", 5);
+    uint32_t raw = ru_pipe_raw(p.net, p.h[0].node);
+    ru_chan_ends_run(p.net, p.h, 2, 4000000000);
+    assert_false(ru_pipe_raw_live(p.net, raw));
+    assert_int_equal(refused(&p.h[0]), 0);
+    pair_close(&p);
+}
+
+RU_TESTS(comm_chan_shake, cmocka_unit_test(test_slow_is_not_wrong),
+         cmocka_unit_test(test_strangers_are_refused),
          cmocka_unit_test(test_a_recording_opens_nothing),
          cmocka_unit_test(test_an_echo_opens_nothing), cmocka_unit_test(test_scanners_and_silence),
          cmocka_unit_test(test_itself_is_no_peer),
