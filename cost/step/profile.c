@@ -306,8 +306,7 @@ double ru_cost_profile_share(const ru_processor_fact *p, double *could)
     return p != NULL && p->took.mean_ns > 0 ? p->compute_ns / p->took.mean_ns : 0;
 }
 
-/* The step of a profile as alone on the machine. */
-static double alone_ns(const ru_facts *f, const ru_step_fact *s)
+double ru_cost_profile_alone(const ru_facts *f, const ru_step_fact *s)
 {
     double could, got = ru_cost_profile_share(ru_cost_profile_processor(f, s->rank), &could);
     return got > 0 && got < could ? s->compute_ns * got / could : s->compute_ns;
@@ -340,7 +339,7 @@ static ru_status fit_step(const fitting *f, ru_profile_model *m, ru_err *err)
         if (sum > 0) {
             const ru_fact *took = &p.step->took;
             spread += took->mean_ns > 0 ? took->stddev_ns / took->mean_ns : 0;
-            ratio[n++] = alone_ns(f->facts, p.step) / sum;
+            ratio[n++] = ru_cost_profile_alone(f->facts, p.step) / sum;
         }
     }
     m->nets = n;
@@ -379,7 +378,7 @@ static ru_status expect_error(const fitting *all, ru_profile_model *m, ru_err *e
         }
         RU_TRY(st);
         double ns = other.step * sum_of(&other, p.ops, p.n, &known);
-        off[n++] = fabs(ns / alone_ns(all->facts, p.step) - 1);
+        off[n++] = fabs(ns / ru_cost_profile_alone(all->facts, p.step) - 1);
         ru_arena_rewind(all->scratch, mark);
         ru_arena_rewind(all->out, of_out);
     }

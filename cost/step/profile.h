@@ -57,6 +57,8 @@ double ru_cost_profile_own(const ru_facts *f, const ru_op_fact *op);
 /* How much of a core the steps of a profile got (p NULL: 0, not known), and could have got: at most
  * one, since threads also wait for each other. Less: others used the processors meanwhile. */
 double ru_cost_profile_share(const ru_processor_fact *p, double *could);
+/* The step of a profile as it were alone on the machine [ns]. */
+double ru_cost_profile_alone(const ru_facts *f, const ru_step_fact *s);
 /* Kind and sizes of an op as cost/step/timing.h and the policy `device` take them. `kind`: at least
  * 128 bytes. */
 void ru_cost_profile_op(const ru_op_fact *op, char *kind, ru_timing_op *into);

@@ -91,7 +91,7 @@ static void put_facts(const ru_facts *f, const ru_cluster *c, ru_arena *arena, r
             ru_json_open(j, NULL, '{');
             ru_json_str(j, "type", op->device_type);
             ru_json_str(j, "net", net_of(s, arena));
-            ru_json_f64(j, "seconds", 1e-9 * s->compute_ns);
+            ru_json_f64(j, "seconds", 1e-9 * ru_cost_profile_alone(f, s));
             ru_json_close(j);
         }
     }
