@@ -44,7 +44,12 @@ for name in small wide conv; do
 done
 has devices.json '"type":"here"'
 [ "$(grep -o '"name":"here","host":"here"' devices.json | wc -l)" = 1 ] || fail "one type is one device"
-has devices.json '"rank":2'
+python3 - devices.json <<P || fail "a profile is not a rank of its own"
+import json, sys
+facts = json.load(open(sys.argv[1]))["facts"]
+for key in "ops", "steps", "processors":
+    assert sorted({x.get("rank", 0) for x in facts[key]}) == [0, 1, 2], key
+P
 
 # 2.
 if profile quota.log small.yaml --quota 20,50 --out quota.json; then
