@@ -133,6 +133,10 @@ has bad.log "whole percents of a core"
 has bad.log "expected at most"
 ! profile bad.log small.yaml --set train.batch=500 --out bad.json || fail "more than the data"
 has bad.log "the training data contains 200 samples"
+sed 's/"cpu":"[^"]*"/"cpu":"another"/' devices.json >another.json
+! profile bad.log small.yaml --type here --add another.json --out bad.json || fail "one type, two machines"
+has bad.log "the type 'here' was profiled on 'another'"
+profile other.log small.yaml --type there --add another.json --out other.json || fail "two types, two machines: $(cat other.log)"
 ! profile bad.log small.yaml --add missing.json --out bad.json || fail "added to nothing"
 has bad.log missing.json
 [ ! -e bad.json ] || fail "a file was written all the same"

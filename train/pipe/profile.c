@@ -274,14 +274,16 @@ ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops, 
 /* -- several profiles -----------------------------------------------------------------------------
  */
 
-static bool has_device(const ru_world *w, const char *type)
+/* Where the first device of the type is; NULL: there is none. */
+static const ru_cluster_host *host_of(const ru_cluster *c, const char *type)
 {
-    for (uint32_t i = 0; i < w->cluster.devices.n; i++) {
-        if (strcmp(w->cluster.devices.at[i].type, type) == 0) {
-            return true;
+    for (uint32_t i = 0; i < c->devices.n; i++) {
+        uint32_t at = ru_cluster_host_find(c, c->devices.at[i].host);
+        if (strcmp(c->devices.at[i].type, type) == 0 && at != UINT32_MAX) {
+            return &c->hosts.at[at];
         }
     }
-    return false;
+    return NULL;
 }
 
 /* a [n], then b [more]; NULL: no memory. */
@@ -313,10 +315,15 @@ static ru_status add_machines(ru_world *w, const ru_cluster *more, ru_arena *are
     c->devices.at = d;
     for (uint32_t i = 0; i < more->devices.n; i++) {
         const ru_cluster_device *x = &more->devices.at[i];
-        uint32_t at = ru_cluster_host_find(more, x->host);
-        if (!has_device(w, x->type) && ru_cluster_host_find(c, x->host) == UINT32_MAX &&
-            at != UINT32_MAX) {
-            h[c->hosts.n++] = more->hosts.at[at];
+        const ru_cluster_host *had = host_of(c, x->type), *its = host_of(more, x->type);
+        if (had != NULL && its != NULL && had->cpu[0] != '\0' && strcmp(had->cpu, its->cpu) != 0) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "the type '%s' was profiled on '%s', and here is '%s'; name this one "
+                           "with --type, or write another file",
+                           x->type, had->cpu, its->cpu);
+        }
+        if (had == NULL && its != NULL && ru_cluster_host_find(c, x->host) == UINT32_MAX) {
+            h[c->hosts.n++] = *its;
             d[c->devices.n++] = *x;
         }
     }

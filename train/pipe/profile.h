@@ -32,7 +32,7 @@ RU_MUST_USE ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_
                                       uint32_t *n, int64_t *memory_bytes, int64_t *samples,
                                       ru_err *err);
 /* Hosts, devices and facts of `more` behind those of `w`; ranks are numbered anew. A type that both
- * have stays one device. Errors: RU_E_LIMIT. */
+ * have stays one device. Errors: RU_E_LIMIT; RU_E_CONFIG for a type on two kinds of processors. */
 RU_MUST_USE ru_status ru_profile_add(ru_world *w, const ru_world *more, ru_arena *arena,
                                      ru_err *err);
 
