@@ -266,10 +266,14 @@ static void put_tier(ru_table *t, const store *s, uint32_t k, ru_arena *arena)
     double ended = 0, usd = 0;
     for (uint32_t i = 0; i < s->groups.n; i++) {
         const ru_tier_told *x = &s->groups.at[i].sum;
-        ended += k == 0 ? x->fast_bytes : k == 1 ? x->size_bytes - x->fast_bytes : 0;
+        ended += k == 0 ? x->fast_bytes : x->size_bytes - x->fast_bytes;
         usd += k == 0 ? x->measured_usd : 0;
     }
-    ru_table_bytes(t, (int64_t)ended);
+    if (k == 0 || s->n_tiers == 2) {
+        ru_table_bytes(t, (int64_t)ended);
+    } else {
+        ru_table_none(t); /* only what was on the first one is told */
+    }
     ru_table_textf(t, "%.3g", usd);
 }
 
