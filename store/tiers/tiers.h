@@ -66,7 +66,8 @@ typedef struct ru_tier_hint {
                                as much, then it grows on the next one */
     bool durable; /* its commit waits until it is on the disks, whatever happens to the machine, and
                      so does its removal */
-    bool last;    /* on the last tier, beside the map: it is there as long as the map is */
+    bool last;    /* on the last tier, beside the map: it is there as long as the map is; nothing is
+                     learned from it */
     const char *group;         /* of files that are used alike: a step of a pipeline; at most
                                   RU_TIER_NAME_MAX bytes. NULL or "": nothing is learned */
     int64_t input_bytes;       /* what the step that writes it reads */

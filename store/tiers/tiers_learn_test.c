@@ -200,6 +200,7 @@ static void test_late_and_failed(void **state)
         for (uint32_t k = 0; k < 2; k++) { /* a log is put together: all is read anew */
             other = open_space(f, "fast", false);
             ru_tiers_close(other);
+            assert_ok(ru_tiers_look(t, &f->err), f->err);
         }
         assert_int_equal(make_and_remove(f, t, true, true).told.by, RU_TIER_BY_FAILED);
         ru_mutex_lock(&gate);
@@ -207,6 +208,51 @@ static void test_late_and_failed(void **state)
     }
     ru_mutex_unlock(&gate);
     ru_tiers_close(t); /* while it trains */
+}
+
+/* More files than a map keeps end, records that are none, a reader before the writer. */
+static void test_records(void **state)
+{
+    static const ru_solver gated = {.name = "gated", .trees = gated_trees};
+    enum { MANY = 9000 };
+    ru_scratch *f = *state;
+    ru_tiers *t = open_space(f, "fast", false);
+    ru_tier_told told = {.open_s = 1e9, .size_bytes = QUIET, .by = RU_TIER_BYS}, last = {0};
+    ru_tier_file *file;
+    ru_tier_entry e;
+    const char *group;
+    uint32_t at = 0, n = 0;
+    t->solver = &gated;
+    ru_flag_set(&broken, 1);
+    (void)make_and_remove(f, t, true, true);
+    assert_ok(rui_tiers_append_told(t, RUI_TIER_ENDED, &told, "none", &f->err), f->err);
+    told.by = RU_TIER_BY_YOUNG;
+    told.fast_bytes = QUIET + 1;
+    assert_ok(rui_tiers_append_told(t, RUI_TIER_ENDED, &told, "none", &f->err), f->err);
+    told.fast_bytes = QUIET;
+    for (uint32_t k = 0; k < MANY; k++) {
+        told.life_s = k;
+        assert_ok(rui_tiers_append_told(t, RUI_TIER_ENDED, &told, "many", &f->err), f->err);
+    }
+    (void)make_and_remove(f, t, true, true);
+    assert_ok(ru_tiers_look(t, &f->err), f->err);
+    for (; ru_tiers_ended(t, &at, &group, &last); n++) {
+        assert_string_not_equal(group, "none");
+        assert_true(strcmp(group, "many") != 0 || last.life_s >= MANY - 8192);
+    }
+    assert_true(n >= 4096 && n <= 8192);
+    assert_ok(ru_tier_create(t, "b", &(ru_tier_hint){.group = "late"}, &file, &f->err), f->err);
+    const ru_tier_told read = {.writer = t->id, .serial = t->files, .ops = 7};
+    assert_ok(rui_tiers_append_told(t, RUI_TIER_READ, &read, "", &f->err), f->err);
+    assert_ok(ru_tiers_look(t, &f->err), f->err);
+    assert_ok(ru_tier_commit(file, &f->err), f->err);
+    ru_tier_close(file);
+    at = 0;
+    assert_ok(ru_tiers_look(t, &f->err), f->err);
+    assert_true(ru_tiers_next(t, &at, &e));
+    assert_string_equal(e.group, "late");
+    assert_true(e.told.ops >= 7 && e.told.ops <= 7);
+    ru_tiers_close(t);
 }
 
 static void test_mistakes(void **state)
@@ -232,4 +278,4 @@ static void test_mistakes(void **state)
 #define T(name) cmocka_unit_test_setup_teardown(name, ru_scratch_open, ru_scratch_close)
 
 RU_TESTS(store_tiers_learn, T(test_learns), T(test_together), T(test_late_and_failed),
-         T(test_mistakes))
+         T(test_records), T(test_mistakes))

@@ -326,6 +326,35 @@ static void test_copied(void **state)
     ru_tiers_close(u);
 }
 
+/* What is durable waits for the disks, also when it goes; what is last is where the map is. */
+static void test_durable(void **state)
+{
+    box b = make_box(*state);
+    ru_err err = {0};
+    ru_tier_file *f;
+    ru_tier_entry e;
+    uint32_t at = 0;
+    int64_t calls[2];
+    ru_tiers *t = open_box(&b);
+    for (uint32_t k = 0; k < 2; k++) { /* the second one is durable */
+        assert_ok(write_file(t, "a", k, 5000, 5000, &err), err);
+        assert_ok(ru_tiers_look(t, &err), err);
+        ru_test_os_fail(-1);
+        assert_ok(ru_tier_remove(t, "a", &err), err);
+        calls[k] = ru_test_os_count();
+    }
+    assert_true(calls[1] > calls[0]);
+    const ru_tier_hint hint = {.last = true, .group = "none"};
+    assert_ok(ru_tier_create(t, "b", &hint, &f, &err), err);
+    assert_ok(ru_tier_write(f, "bytes", 5, &err), err);
+    assert_ok(ru_tier_commit(f, &err), err);
+    ru_tier_close(f);
+    assert_ok(ru_tiers_look(t, &err), err);
+    assert_true(ru_tiers_next(t, &at, &e));
+    assert_true(e.in_bytes[2] == 5 && e.group[0] == '\0');
+    ru_tiers_close(t);
+}
+
 /* An older version wrote the number of the map alone: its files are there, and go when they are
  * removed. */
 static void test_older_map(void **state)
@@ -677,6 +706,6 @@ static void test_mistakes(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
-         T(test_copied), T(test_older_map), T(test_many_processes), T(test_removed_by_another),
-         T(test_beside_samples), T(test_killed), T(test_failing_calls), T(test_no_memory),
-         T(test_damaged_map), T(test_mistakes))
+         T(test_copied), T(test_older_map), T(test_durable), T(test_many_processes),
+         T(test_removed_by_another), T(test_beside_samples), T(test_killed), T(test_failing_calls),
+         T(test_no_memory), T(test_damaged_map), T(test_mistakes))
