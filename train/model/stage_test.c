@@ -104,12 +104,13 @@ static void build_fan(rig *r)
     assert_ok(ru_graph_symbol(&r->graph, "batch", &sym, &err), err);
     const int64_t dims[] = {ru_dim_symbol(sym, 1), 7};
     ru_build_init(&b, &r->graph);
-    ru_value_id sum = {0}, x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, dims));
+    ru_value_id y[3], x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, dims));
     x = ru_build_op1(&b, RU_OP_Tanh, linear(r, &b, x, "first.weight", 7, 9), NULL);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_value_id y = linear(r, &b, x, names[k], 9, CLASSES);
-        sum = k > 0 ? ru_build_op2(&b, RU_OP_Add, sum, y, NULL) : y;
+    for (uint32_t k = 0; k < 3; k++) {
+        y[k] = linear(r, &b, x, names[k], 9, CLASSES);
     }
+    ru_value_id sum = ru_build_op2(&b, RU_OP_Add, y[0], y[1], NULL);
+    sum = ru_build_op2(&b, RU_OP_Add, sum, y[2], NULL);
     ru_build_output(&b, sum, "logits");
     assert_ok(ru_build_finish(&b, &err), err);
 }
