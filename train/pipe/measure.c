@@ -10,7 +10,7 @@
 #include "store/world_file.h"
 #include "train/pipe/meter.h"
 
-enum { RUNS = 7 };
+enum { RUNS = RUI_METER_RUNS };
 
 typedef rui_meter meter;
 
@@ -104,7 +104,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int64_t median(int64_t *ns)
+int64_t rui_meter_median(int64_t *ns)
 {
     qsort(ns, RUNS, sizeof *ns, compare);
     return ns[RUNS / 2];
@@ -119,6 +119,20 @@ void rui_meter_fill(const ru_graph *g, ru_exe *e)
             ((float *)p)[k] = (float)(k * 131 % 257) / 257.0f - 0.5f;
         }
     }
+}
+
+ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out, ru_err *err)
+{
+    const ru_job_train *t = &m->job->train;
+    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
+                               .precision = (ru_precision)t->precision,
+                               .threads = m->threads,
+                               .two_phase = true,
+                               .forward = s->ends,
+                               .n_forward = s->n_ends,
+                               .ports = s->ports,
+                               .n_ports = s->n_ports};
+    return ru_exe_open(&s->step.graph, &eo, out, err);
 }
 
 /* What the facts say of a step whose gradients are made `micro` times. */
@@ -145,20 +159,11 @@ static ru_status predict(const meter *m, const ru_exe *e, int64_t micro, int64_t
 static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_ns,
                             int64_t *backward_ns, ru_err *err)
 {
-    const ru_job_train *t = &m->job->train;
     int64_t f[RUNS], b[RUNS];
     ru_exe *e;
-    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
-                               .precision = (ru_precision)t->precision,
-                               .threads = m->threads,
-                               .two_phase = true,
-                               .forward = s->ends,
-                               .n_forward = s->n_ends,
-                               .ports = s->ports,
-                               .n_ports = s->n_ports};
-    RU_TRY(ru_exe_open(&s->step.graph, &eo, &e, err));
+    RU_TRY(rui_meter_stage(m, s, &e, err));
     if (m->facts != NULL) {
-        ru_status predicted = predict(m, e, t->accumulate, forward_ns, NULL, err);
+        ru_status predicted = predict(m, e, m->job->train.accumulate, forward_ns, NULL, err);
         *backward_ns = *forward_ns - *forward_ns / 3; /* a plan asks for the sum alone */
         *forward_ns -= *backward_ns;
         ru_exe_close(e);
@@ -177,8 +182,8 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
     }
     ru_exe_close(e);
     RU_TRY(st);
-    *forward_ns = median(f);
-    *backward_ns = median(b);
+    *forward_ns = rui_meter_median(f);
+    *backward_ns = rui_meter_median(b);
     return RU_OK;
 }
 
@@ -242,7 +247,7 @@ static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, 
         ns[k % RUNS] = ru_time_since(ru_clock_now(), t0);
     }
     if (m->facts == NULL && st == RU_OK) {
-        s->ns = median(ns);
+        s->ns = rui_meter_median(ns);
         *error = s->ns > 0 ? (double)(ns[RUNS - 2] - ns[1]) / 2 / (double)s->ns : 0;
     }
     ru_exe_close(e);
@@ -342,7 +347,7 @@ ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, const uint32_t *w
 
 /* -- the policy's input ------------------------------------------------------------------------ */
 
-static void put_ns(ru_json *j, const char *key, int64_t ns)
+void rui_meter_put_ns(ru_json *j, const char *key, int64_t ns)
 {
     char text[32];
     ru_text t = ru_text_into(text, sizeof text);
@@ -372,8 +377,8 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
     for (uint32_t k = 0; k < l->n; k++) {
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", l->name[k]);
-        put_ns(j, "forward", l->forward_ns[k]);
-        put_ns(j, "backward", l->backward_ns[k]);
+        rui_meter_put_ns(j, "forward", l->forward_ns[k]);
+        rui_meter_put_ns(j, "backward", l->backward_ns[k]);
         ru_json_i64(j, "parameters", l->param_bytes[k]);
         ru_json_i64(j, "activation", l->cross_bytes[k]);
         ru_json_open(j, "after", '[');
@@ -386,35 +391,43 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
     ru_json_close(j);
 }
 
-/* What the policy answers; *json: what it was asked. */
-static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
-                     const char *method, ru_arena *arena, const char **json,
-                     const ru_pipe_plan **plan, ru_err *err)
+ru_status rui_meter_ask(const ru_policy *policy, const ru_text *question, ru_arena *arena,
+                        const void **plan, ru_err *err)
 {
-    const ru_policy *policy = &ru_policy_pipe;
     ru_arena scratch;
     ru_conf *c;
     ru_policy_answer a;
-    ru_text text = ru_text_arena(arena);
-    ru_json j = ru_json_into(&text);
-    ru_json_open(&j, NULL, '{');
-    ru_pipe_question(l, workers, bytes_per_s, method, &j);
-    ru_json_close(&j);
     void *in = ru_arena_zalloc(arena, policy->in->size_bytes, 64);
-    if (text.cut || in == NULL) {
+    if (question->cut || in == NULL) {
         return full(err);
     }
     RU_TRY(ru_conf_new(policy->in, arena, &c, err));
     ru_conf_bulk(c);
-    RU_TRY(ru_conf_add_json(c, "measured layers", text.p, text.n, err));
+    RU_TRY(ru_conf_add_json(c, "measured layers", question->p, question->n, err));
     RU_TRY(ru_conf_apply(c, in, err));
     ru_arena_init(&scratch, 0);
     ru_status st =
         ru_policy_run(policy, in, &(ru_policy_tools){.out = arena, .scratch = &scratch}, &a, err);
     ru_arena_fini(&scratch);
-    *json = text.p;
     *plan = a.plan;
     return st;
+}
+
+/* What the policy answers; *json: what it was asked. */
+static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
+                     const char *method, ru_arena *arena, const char **json,
+                     const ru_pipe_plan **plan, ru_err *err)
+{
+    const void *answer;
+    ru_text text = ru_text_arena(arena);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    ru_pipe_question(l, workers, bytes_per_s, method, &j);
+    ru_json_close(&j);
+    RU_TRY(rui_meter_ask(&ru_policy_pipe, &text, arena, &answer, err));
+    *json = text.p;
+    *plan = answer;
+    return RU_OK;
 }
 
 /* Can it run: all workers, no copies, one worker in the last stage and in those with running

@@ -2,10 +2,14 @@
 #ifndef RU_TRAIN_PIPE_METER_H
 #define RU_TRAIN_PIPE_METER_H
 
+#include "base/json.h"
 #include "cost/step/profile.h"
+#include "plan/row/policy.h"
 #include "train/job/job.h"
 #include "train/model/model.h"
 #include "train/model/stage.h"
+
+enum { RUI_METER_RUNS = 7 }; /* of what is measured */
 
 typedef struct rui_meter {
     const ru_job *job;
@@ -29,6 +33,15 @@ RU_MUST_USE ru_status rui_meter_step(const rui_meter *m, int64_t batch, bool tun
 /* Batches of the job from the first on; nothing is read ahead yet. Errors: also RU_E_CONFIG for a
  * batch that is larger than the data. */
 RU_MUST_USE ru_status rui_meter_stream(const rui_meter *m, ru_stream **out, ru_err *err);
+/* A stage alone, in two phases, without start values. */
+RU_MUST_USE ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out,
+                                      ru_err *err);
+int64_t rui_meter_median(int64_t *ns); /* [RUI_METER_RUNS], which it sorts */
+
+/* The policy's plan for `question`, JSON; it lives in `arena`. Errors: those of the policy. */
+RU_MUST_USE ru_status rui_meter_ask(const ru_policy *policy, const ru_text *question,
+                                    ru_arena *arena, const void **plan, ru_err *err);
+void rui_meter_put_ns(ru_json *j, const char *key, int64_t ns);
 /* Numbers like those of a network in all inputs: kernels take other times with zeros. */
 void rui_meter_fill(const ru_graph *g, ru_exe *e);
 

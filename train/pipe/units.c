@@ -6,7 +6,7 @@
 #include "plan/row/policy.h"
 #include "train/pipe/meter.h"
 
-enum { RUNS = 7 };
+enum { RUNS = RUI_METER_RUNS };
 
 /* Of a micro-batch: medians; memory of the executable that stays, and that a step needs. */
 typedef struct unit_times {
@@ -33,17 +33,8 @@ static ru_status full(ru_err *err)
 static ru_status open_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_exe **exe,
                             ru_err *err)
 {
-    const ru_job_train *t = &m->job->train;
     ru_exe_stats b;
-    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
-                               .precision = (ru_precision)t->precision,
-                               .threads = m->threads,
-                               .two_phase = true,
-                               .forward = s->ends,
-                               .n_forward = s->n_ends,
-                               .ports = s->ports,
-                               .n_ports = s->n_ports};
-    RU_TRY(ru_exe_open(&s->step.graph, &eo, exe, err));
+    RU_TRY(rui_meter_stage(m, s, exe, err));
     ru_exe_stats_get(*exe, &b);
     out->state_bytes = b.state_bytes + b.const_bytes;
     out->step_bytes = b.arena_bytes + b.scratch_bytes + b.io_bytes;
@@ -73,19 +64,6 @@ static ru_status run_once(const ru_stage *s, ru_exe *e, int64_t step, int64_t *n
     return RU_OK;
 }
 
-static int64_t median(int64_t *ns)
-{
-    for (uint32_t k = 1; k < RUNS; k++) {
-        int64_t x = ns[k];
-        uint32_t at = k;
-        for (; at > 0 && ns[at - 1] > x; at--) {
-            ns[at] = ns[at - 1];
-        }
-        ns[at] = x;
-    }
-    return ns[RUNS / 2];
-}
-
 static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_err *err)
 {
     int64_t ns[3 * RUNS] = {0};
@@ -102,9 +80,9 @@ static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *o
     for (uint32_t k = 0; k < RUNS + 1 && st == RU_OK; k++) { /* the first one warms up */
         st = run_once(s, e, k, ns, err);
     }
-    out->forward_ns = median(ns);
-    out->backward_ns = median(ns + RUNS);
-    out->update_ns = median(ns + 2 * RUNS);
+    out->forward_ns = rui_meter_median(ns);
+    out->backward_ns = rui_meter_median(ns + RUNS);
+    out->update_ns = rui_meter_median(ns + 2 * RUNS);
     ru_exe_close(e);
     return st;
 }
@@ -153,14 +131,6 @@ static ru_status measure(asker *a, ru_err *err)
 /* -- the policy's input ------------------------------------------------------------------------
  */
 
-static void put_ns(ru_json *j, const char *key, int64_t ns)
-{
-    char text[32];
-    ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "%lldns", (long long)ns);
-    ru_json_str(j, key, text);
-}
-
 /* Unit k goes forward as op k, and backward, with its update, as op n + k of the same group. */
 static void put_ops(const asker *a, ru_json *j)
 {
@@ -174,8 +144,8 @@ static void put_ops(const asker *a, ru_json *j)
         ru_text_putf(&text, "%.200s%s", a->placed.name[k % n], back ? " back" : "");
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", name);
-        put_ns(j, "time",
-               back ? t->backward_ns * a->micro + t->update_ns : t->forward_ns * a->micro);
+        rui_meter_put_ns(
+            j, "time", back ? t->backward_ns * a->micro + t->update_ns : t->forward_ns * a->micro);
         ru_json_i64(j, "memory", back ? 0 : bytes_of(a, k));
         ru_json_i64(j, "group", k % n);
         ru_json_close(j);
@@ -215,7 +185,7 @@ static void put_question(const asker *a, ru_json *j)
     const ru_job_placed *p = &a->m.job->train.placed;
     char name[32];
     ru_json_str(j, "method", a->method);
-    put_ns(j, "latency", p->latency_ns);
+    rui_meter_put_ns(j, "latency", p->latency_ns);
     ru_json_f64(j, "bytes_per_s", p->bytes_per_s);
     ru_json_open(j, "devices", '[');
     for (uint32_t d = 0; d < a->devices; d++) {
@@ -275,29 +245,14 @@ static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c
 
 static ru_status ask(const asker *a, ru_units_choice *out, ru_err *err)
 {
-    const ru_policy *policy = &ru_policy_place;
-    ru_arena scratch, *arena = a->m.arena;
-    ru_conf *c;
-    ru_policy_answer answer;
-    ru_text text = ru_text_arena(arena);
+    const void *plan;
+    ru_text text = ru_text_arena(a->m.arena);
     ru_json j = ru_json_into(&text);
     ru_json_open(&j, NULL, '{');
     put_question(a, &j);
     ru_json_close(&j);
-    void *in = ru_arena_zalloc(arena, policy->in->size_bytes, 64);
-    if (text.cut || in == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_conf_new(policy->in, arena, &c, err));
-    ru_conf_bulk(c);
-    RU_TRY(ru_conf_add_json(c, "measured units", text.p, text.n, err));
-    RU_TRY(ru_conf_apply(c, in, err));
-    ru_arena_init(&scratch, 0);
-    const ru_policy_tools tools = {.out = arena, .scratch = &scratch};
-    ru_status st = ru_policy_run(policy, in, &tools, &answer, err);
-    ru_arena_fini(&scratch);
-    RU_TRY(st);
-    RU_TRY(take(a, answer.plan, out, err));
+    RU_TRY(rui_meter_ask(&ru_policy_place, &text, a->m.arena, &plan, err));
+    RU_TRY(take(a, plan, out, err));
     out->asked = text.p;
     return RU_OK;
 }
