@@ -35,7 +35,8 @@ typedef struct world {
     double latency[HEARD_MAX], end[HEARD_MAX];
     uint32_t n, clients;
     double rate, think_s, used_s; /* rate > 0: open */
-    uint32_t windows, kept, alarms, slow;
+    double longer;                /* than what was profiled each request takes */
+    uint32_t windows, kept, alarms, slow, open;
     double off, offs, alarm_level;
     ru_pace_record last;
 } world;
@@ -52,7 +53,7 @@ static void play(world *w, double until)
         if (w->clients == 0 || begin >= until || w->n == HEARD_MAX) {
             return;
         }
-        double took = mean_s * ru_rng_exponential(&w->rng) * 0.4 / w->cores;
+        double took = mean_s * w->longer * ru_rng_exponential(&w->rng) * 0.4 / w->cores;
         w->free_at = begin + took;
         w->used_s += took * w->cores;
         w->end[w->n] = w->free_at;
@@ -86,6 +87,7 @@ static void see(world *w, const ru_pace_effects *fx)
         w->windows++;
         w->kept += fx->window.latency_s <= w->p.opt.slo_s;
         w->slow += fx->window.speed < 1;
+        w->open += fx->window.open;
         if (isfinite(fx->window.predicted_s) && fx->window.latency_s > 0) {
             w->off += fabs(fx->window.predicted_s / fx->window.latency_s - 1);
             w->offs++;
@@ -128,6 +130,7 @@ static world *begin(const ru_pace_options *o)
     memset(&w, 0, sizeof w);
     w.rng = ru_rng_from(ru_test_seed(), 7);
     w.cores = 0.4;
+    w.longer = 1;
     assert_ok(ru_pace_init(&w.p, o, ru_test_seed(), &err), err);
     return &w;
 }
@@ -171,8 +174,42 @@ static void test_requests_do_not_wait(void **state)
         load(w, 0, share / mean_s);
         go(w, 200);
         assert_true(w->slow <= 0.1 * w->windows);
+        assert_true(w->open >= 0.6 * w->windows);
         ru_pace_fini(&w->p);
     }
+}
+
+/* So many that the rate does not tell them from clients who wait: trials do, ever more seldom. */
+static void test_stands_down(void **state)
+{
+    (void)state;
+    world *w = begin(&machine);
+    profile(w);
+    load(w, 0, 0.85 / mean_s);
+    go(w, 400);
+    assert_true(w->windows >= 95 && w->slow >= 1 && w->slow <= 7);
+    assert_true(w->p.down >= 32);
+    ru_pace_fini(&w->p);
+}
+
+/* Requests become longer than the profile knows: predictions follow, and the margin grows. */
+static void test_learns(void **state)
+{
+    (void)state;
+    world *w = begin(&machine);
+    profile(w);
+    load(w, 9, 0);
+    go(w, 60);
+    double drift = w->p.drift, most = 0, widest = 0;
+    w->longer = 1.6;
+    for (uint32_t k = 0; k < 8; k++) {
+        go(w, 4);
+        most = fmax(most, w->p.drift);
+        widest = fmax(widest, w->p.margin);
+    }
+    assert_true(most > drift + 0.15);
+    assert_true(widest > machine.margin + 0.09); /* of one late window */
+    ru_pace_fini(&w->p);
 }
 
 /* Full speed by a profile that cannot tell loads apart: the bucket runs empty, which is told
@@ -240,5 +277,6 @@ static void test_options(void **state)
 }
 
 RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait),
-         cmocka_unit_test(test_requests_do_not_wait), cmocka_unit_test(test_empty),
-         cmocka_unit_test(test_resume), cmocka_unit_test(test_options))
+         cmocka_unit_test(test_requests_do_not_wait), cmocka_unit_test(test_stands_down),
+         cmocka_unit_test(test_learns), cmocka_unit_test(test_empty), cmocka_unit_test(test_resume),
+         cmocka_unit_test(test_options))
