@@ -24,6 +24,9 @@ ru_app_ops ru_params_ops(const ru_params_job *job);
  * it twice; exact: are missing. */
 void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact, double *low,
                       double *high);
+/* Clocks that are not said to be lost are in the counts, each once, and no other. Otherwise those
+ * after the copy may be in it, too: shards merge at once, or have several rounds. */
+bool ru_params_exact(const ru_params_job *job);
 /* Rows of which it is known how often they were counted: of table 0; divided: and of table 1. */
 uint32_t ru_params_counted(const ru_params_job *job);
 /* params_item.c: its tables after all clocks are known. 0, or the number of a wrong float + 1. */

@@ -79,6 +79,7 @@ typedef struct ru_params_result {
     int64_t wrong;                                  /* counted: rows that the states contradict */
     uint32_t clocks_back; /* closed clocks that were done again, by generations from copies */
     uint32_t told_again;  /* clocks whose objective was told before */
+    uint32_t ends;        /* ... of the end, to a process that had heard of it */
     uint32_t closed;      /* clocks, when it ended */
     int64_t gap_ns;       /* longest time between two clocks */
     int64_t idle_ns;      /* ... from the last of some losses until a task of the next generation */

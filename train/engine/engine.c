@@ -453,12 +453,7 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
     } else if (ev->what == RUI_ENGINE_LOOK) {
         rui_map_look(e, ev->now, fx);
     } else if (ev->what == RUI_ENGINE_BYE) {
-        rui_engine_news(e,
-                        &(ru_engine_news){.kind = RU_ENGINE_ENDED,
-                                          .clock = e->closed,
-                                          .status = e->why.status,
-                                          .text = e->why.text},
-                        ev->now);
+        rui_engine_bye(e, ev->now);
     }
 }
 

@@ -20,18 +20,29 @@ void rui_engine_over(ru_engine *e, ru_status st, const char *why, ru_time now, r
         return;
     }
     e->ended = true;
-    e->why.status = st;
-    (void)snprintf(e->why.text, sizeof e->why.text, "%s", why != NULL ? why : "");
+    e->end.why.status = st;
+    (void)snprintf(e->end.why.text, sizeof e->end.why.text, "%s", why != NULL ? why : "");
     /* Words on their way to others still leave: the last one who tells them lingers. */
     ru_fx_timer(fx, RUI_ENGINE_BYE, ru_time_after(now, e->lead.on ? LINGER_NS : LINGER_NS / 10));
     rui_engine_down(e, now, fx);
+}
+
+void rui_engine_bye(ru_engine *e, ru_time now)
+{
+    e->end.told = true;
+    rui_engine_news(e,
+                    &(ru_engine_news){.kind = RU_ENGINE_ENDED,
+                                      .clock = e->closed,
+                                      .status = e->end.why.status,
+                                      .text = e->end.why.text},
+                    now);
 }
 
 void rui_engine_down(ru_engine *e, ru_time now, ru_effects *fx)
 {
     ru_member_facts f;
     ru_member_facts_get(e->opt.member, &f);
-    if (f.alone) {
+    if (f.alone && !e->end.told) {
         ru_fx_timer(fx, RUI_ENGINE_BYE, now);
     }
 }

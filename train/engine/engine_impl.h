@@ -312,6 +312,12 @@ typedef struct rui_saver {
     ru_arena out;
 } rui_saver;
 
+/* The end of the job here, and why. */
+typedef struct rui_engine_end {
+    ru_err why;
+    bool told; /* to the owner */
+} rui_engine_end;
+
 struct ru_engine {
     ru_engine_options opt;
     ru_arena *arena;
@@ -348,7 +354,7 @@ struct ru_engine {
     struct rui_records *trace; /* NULL: nothing is recorded */
     bool ended;
     uint32_t wants; /* RUI_ENGINE_ENDS_...: every READY says it */
-    ru_err why;     /* it ended */
+    rui_engine_end end;
     ru_engine_facts facts;
 };
 
@@ -380,7 +386,9 @@ bool rui_engine_newer(ru_engine_ckpt a, ru_engine_ckpt than);
 /* The job cannot go on. */
 void rui_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx);
 void rui_engine_over(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx);
-/* It has ended, and a connection ended too. */
+/* It has ended: long enough ago, */
+void rui_engine_bye(ru_engine *e, ru_time now);
+/* and a connection ended too. */
 void rui_engine_down(ru_engine *e, ru_time now, ru_effects *fx);
 /* To a member, this one too. */
 void rui_engine_send(ru_engine *e, ru_node_id to, uint32_t what, rui_engine_head *h,
