@@ -1,6 +1,7 @@
 #include "burst/service.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -256,8 +257,16 @@ static void fail(service *s, ru_status st)
 static ru_status start_load(service *s, uint32_t clients, ru_err *err)
 {
     char n[32], seconds[32];
+    int code = 0;
+    if (s->load != NULL) {
+        ru_process_kill(s->load, SIGKILL);
+        code = ru_process_wait(s->load);
+    }
     ru_process_close(s->load);
     s->load = NULL;
+    if (code == 126 || code == 127) {
+        return RU_FAIL(err, RU_E_MISSING, "sh cannot run profile.load: %s", s->opt->load);
+    }
     if (clients == 0) {
         return RU_OK;
     }

@@ -6,6 +6,7 @@
 #   2. the pacer is killed: its guard takes the quota away, and the service goes on.
 #   3. the next pacer goes on with the credits that were left, follows a service that begins again, and takes the quota away when it is told to stop.
 #   4. pacer and guard are killed: the quota that they leave is taken away by the next pacer's end; windows.jsonl is not too long.
+#   5. a load of the profile that cannot be run is told.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst-XXXXXX")
@@ -132,4 +133,11 @@ truncate -s 65M out/windows.jsonl
 "$rubato" cluster burst service.yaml --for 1s >said 2>log || fail 'the next one failed'
 [[ -e out/windows.jsonl.1 ]] && (($(stat -c %s out/windows.jsonl) < 1000000)) || fail 'windows.jsonl grows without bound'
 free || fail 'a quota of killed ones stays'
+
+sed 's/^folder: out/folder: other/' service.yaml >load.yaml
+echo 'profile: {load: "no-such-program -c$CLIENTS", clients: [1, 2, 3]}' >>load.yaml
+code=0
+"$rubato" cluster burst load.yaml --for 60s >said 2>log || code=$?
+[[ $code == 66 ]] && grep -q no-such-program log || fail "a load that cannot be run ended it with $code"
+free || fail 'a quota stays when no load can be run'
 echo ok
