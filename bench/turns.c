@@ -11,6 +11,7 @@
 #include "bench/bench.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
+#include "env/thread.h"
 
 /* Before each round: thread teams of the other sides spin for up to 200 ms after their work and
  * would share our cores. */
@@ -79,6 +80,20 @@ static ru_status run_steps(ru_bench_side *s, int64_t k, double *seconds, ru_err 
     return RU_OK;
 }
 
+/* The first `threads` cores of those that we may use; 0, as we: they have larger numbers. */
+static int64_t cores_of(uint32_t threads)
+{
+    uint32_t ids[63], n = ru_thread_cores_list(ids, RU_ARRAY_LEN(ids));
+    int64_t mask = 0;
+    for (uint32_t k = 0; k < n && k < threads; k++) {
+        if (ids[k] >= 63) {
+            return 0;
+        }
+        mask |= INT64_C(1) << ids[k];
+    }
+    return mask;
+}
+
 static ru_status start(ru_bench_side *s, uint32_t threads, ru_arena *arena, ru_err *err)
 {
     ru_process_options opt = {.argv = s->argv,
@@ -86,7 +101,7 @@ static ru_status start(ru_bench_side *s, uint32_t threads, ru_arena *arena, ru_e
                               .pipe_in = true,
                               .pipe_out = true,
                               .quiet = true,
-                              .cores_mask = ((int64_t)1 << threads) - 1};
+                              .cores_mask = cores_of(threads)};
     RU_TRY(ru_process_start(&opt, &s->process, err));
     const char *line;
     RU_TRY(ru_process_line(s->process, answer_max_ns, &line, err));
