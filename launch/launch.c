@@ -21,6 +21,9 @@ enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 /* From the end of the first worker after the job to that of those who do not notice it: whose host
  * is gone, who was suspended, who still wants to join. Traces on their way take one second. */
 #define LINGER_NS INT64_C(5000000000)
+/* The same when one that reports runs elsewhere: a connection that is held on this side would never
+ * end. Its worker does not need the connection for its last checkpoint. */
+#define REPORT_NS INT64_C(600000000000)
 /* From the end of a member to a view without it, if the job goes on: its silence is certain after
  * 0.7 s. More than a moment of a busy machine. */
 #define DOUBT_NS INT64_C(10000000000)
@@ -509,13 +512,14 @@ static void doubt(rui_launcher *l, const rui_child *c, bool decided, ru_time now
 }
 
 /* A worker ended after the job: the rest has a moment, but who reports has all the time that its
- * last checkpoint takes. */
+ * last checkpoint takes; elsewhere, REPORT_NS. */
 static void linger(rui_launcher *l, ru_time now)
 {
     bool reports = l->leads != NULL && l->leads->alive;
-    if (!l->lingers && !reports) {
-        l->lingers = true;
-        ru_loop_timer(l->loop, on_linger, l, 0, ru_time_after(now, LINGER_NS));
+    if (!l->lingers && (!reports || l->leads->host != NULL)) {
+        l->lingers = !reports;
+        ru_loop_timer(l->loop, on_linger, l, 0,
+                      ru_time_after(now, reports ? REPORT_NS : LINGER_NS));
     }
 }
 
@@ -614,7 +618,11 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     rui_launcher *l = self;
     ru_loop_fd_off(l->loop, fd);
     l->stopping = true;
-    bool here = any_here(l, false);
+    bool here = false; /* who is in the job, which it can tell */
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        const rui_child *c = &l->children[k];
+        here = here || (c->alive && c->host == NULL && c->number > 0);
+    }
     for (uint32_t k = 0; k < l->n_children; k++) {
         const rui_child *c = &l->children[k];
         /* The job tells its members elsewhere; their ssh stays, to end with them or to show that
