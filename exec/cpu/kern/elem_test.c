@@ -126,6 +126,35 @@ static void special_values_keep_their_meaning(void **state)
     }
 }
 
+/* Of functions with f(x) ~ x at 0: zeros of both signs and the least numbers stay as they are. */
+static void zeros_keep_their_sign(void **state)
+{
+    (void)state;
+    static const ru_kern_map1 ops[] = {RU_KERN_MAP1_Tanh,  RU_KERN_MAP1_Tan,     RU_KERN_MAP1_Asin,
+                                       RU_KERN_MAP1_Atan,  RU_KERN_MAP1_Sinh,    RU_KERN_MAP1_Asinh,
+                                       RU_KERN_MAP1_Atanh, RU_KERN_MAP1_Softsign};
+    static const float x[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 0.0f,   -0.0f, 1e-45f, -1e-45f, -0.0f,
+                              0.0f, -0.0f, 1e-38f, -0.0f,   1e-40f, -0.0f, 0.0f,   -0.0f};
+    float y[RU_ARRAY_LEN(x)], zeros[RU_ARRAY_LEN(x)];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t o = 0; k != NULL && o < RU_ARRAY_LEN(ops); o++) {
+            k->map1(ops[o], 0.0f, 0.0f, RU_F32, x, y, RU_ARRAY_LEN(x));
+            if (memcmp(x, y, sizeof x) != 0) {
+                fail_msg("map %d on %s: of %g %g %g", (int)ops[o], k->name, (double)y[0],
+                         (double)y[1], (double)y[2]);
+            }
+        }
+        for (uint32_t i = 0; k != NULL && i < RU_ARRAY_LEN(x); i++) {
+            zeros[i] = i % 2 == 0 ? -0.0f : 0.0f;
+        }
+        if (k != NULL) {
+            k->map1(RU_KERN_MAP1_Erf, 0.0f, 0.0f, RU_F32, zeros, y, RU_ARRAY_LEN(x));
+            assert_memory_equal(zeros, y, sizeof y);
+        }
+    }
+}
+
 /* Odd lengths, odd addresses: every element is written, nothing beside is. */
 static void ranges_are_exact(void **state)
 {
@@ -368,5 +397,6 @@ static void quantised_by_the_definition(void **state)
 RU_TESTS(exec_elem, cmocka_unit_test(f16_rounds_once),
          cmocka_unit_test(quantised_by_the_definition), cmocka_unit_test(f16_converts_as_by_hand),
          cmocka_unit_test(floats_are_cut_to_whole_numbers), cmocka_unit_test(math_is_within_bounds),
-         cmocka_unit_test(special_values_keep_their_meaning), cmocka_unit_test(ranges_are_exact),
+         cmocka_unit_test(special_values_keep_their_meaning),
+         cmocka_unit_test(zeros_keep_their_sign), cmocka_unit_test(ranges_are_exact),
          cmocka_unit_test(bf16_rounds_once))

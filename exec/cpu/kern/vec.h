@@ -244,8 +244,8 @@ RU_KERN_INLINE float kv_tanh(float x)
     p = p * s + 1.333149125e-01f;
     p = p * s + -3.333328392e-01f;
     float small = (p * s) * x + x;
-    big = kv_float(kv_bits(big) | (kv_bits(x) & 0x80000000u)); /* one division for both signs */
-    return a < 0.625f ? small : big;
+    /* One division for both signs; a sum of zeros of both signs is +0, and tanh(-0) is -0. */
+    return kv_float(kv_bits(a < 0.625f ? small : big) | (kv_bits(x) & 0x80000000u));
 }
 
 /* Phi(-a) * e^(a*a/2) for a >= 0, Phi the normal distribution: a polynomial in 1/(1 + 0.35 a),
