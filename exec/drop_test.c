@@ -6,7 +6,7 @@
 #include "test/test.h"
 #include "world/graph/build.h"
 
-enum { ROWS = 8, CHANNELS = 64, SIDE = 8, WORDS = 256, PER = CHANNELS * SIDE * SIDE };
+enum { ROWS = 8, CHANNELS = 64, SIDE = 32, WORDS = 256, PER = CHANNELS * SIDE * SIDE };
 
 typedef struct net {
     ru_arena arena;
@@ -72,7 +72,7 @@ static void runs_need_no_packed_constants(void **state)
     ru_err err = {0};
     ru_exe *list[4] = {NULL};
     make_net(&n);
-    ru_exe_options o = {.threads = 1, .once = true};
+    ru_exe_options o = {.threads = 2, .once = true};
     assert_ok(ru_exe_open(&n.g, &o, &list[0], &err), err);
     o.share = list[0];
     assert_ok(ru_exe_open(&n.g, &o, &list[1], &err), err); /* a twin */
@@ -98,6 +98,13 @@ static void runs_need_no_packed_constants(void **state)
     ((float *)ru_exe_input(list[0], n.x))[3] = NAN;
     assert_ok(ru_exe_run(list[0], NULL, &err), err);
     assert_int_equal(ru_exe_invalid(list[0]), ru_exe_drops_nan(list[0]));
+    for (int64_t i = 0; i < PER; i++) {
+        ((float *)ru_exe_input(list[3], n.x))[i] = NAN;
+    }
+    assert_ok(ru_exe_run(list[3], NULL, &err), err);
+    run(list[0], &n, y[1], found[1]);
+    assert_false(ru_exe_invalid(list[0])); /* what other threads met before is not its own */
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
     for (uint32_t k = 0; k < 4; k++) {
         ru_exe_close(list[k]);
     }

@@ -553,7 +553,8 @@ static ru_status run_noted(ru_exe *e, uint32_t begin, uint32_t end, const ru_run
     bool watched = e->poll != NULL || e->awaits.n > 0 || e->leaves.n > 0 || e->opt.profile ||
                    e->recorder != NULL || e->update.open;
     RU_TRY(watched ? run_watched(e, begin, end, args, err) : run_plain(e, begin, end, args, err));
-    bool asked = e->dev->drops_nan || e->judge != NULL;
+    /* what kernels that keep NaN met must not be taken for the next run's */
+    bool asked = e->dev->drops_nan || e->opt.keep_nan || e->judge != NULL;
     e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
     ru_pool_leave(e->pool);
     return RU_OK;

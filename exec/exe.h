@@ -140,7 +140,7 @@ void *ru_exe_input(ru_exe *e, ru_value_id input);
  * updates does not run again; ru_exe_invalid reports it. */
 RU_MUST_USE ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
 /* Did an operation of the last run meet or produce a NaN? For executables with kernels that may
- * lose one, or with a judge. */
+ * lose one, with keep_nan, or with a judge. */
 bool ru_exe_invalid(const ru_exe *e);
 
 /* Call `judge` in every run when the scalar output `v` (f32) is computed and before any later

@@ -77,7 +77,6 @@ ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
         }
     }
     RU_TRY(ru_exe_run(e->keeper, &same, err));
-    (void)ru_pool_invalid(e->pool); /* the next run begins afresh on all threads */
     for (uint32_t k = 0; k < g->n_outputs; k++) {
         memcpy(e->ops->output(e->dev, k), ru_exe_output(e->keeper, g->outputs[k]),
                (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
