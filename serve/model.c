@@ -473,6 +473,9 @@ ru_status ru_served_grow(ru_served *m, ru_err *err)
         return RU_OK;
     }
     ru_status st = m->keepers != NULL ? open_keepers(m, err) : RU_OK;
+    if (st != RU_OK) {
+        ru_served_stop(m); /* else rows with NaN would wait for ever */
+    }
     st = st == RU_OK ? open_sizes(m, err) : st;
     if (m->keepers != NULL && ru_flag_get(&m->kept) != 0) {
         st = drop_packed(m, st == RU_OK ? err : NULL) != RU_OK && st == RU_OK ? RU_E_MEM : st;
@@ -676,9 +679,11 @@ static ru_status keep_nan(ru_served *m, uint32_t instance, const ready *r, int64
     }
     if (ru_flag_get(&m->kept) == 0) {
         return RU_FAIL(err, RU_E_LIMIT,
-                       "the rows hold or make NaN, and the kernels that keep it are not open");
+                       "the rows hold or make NaN, and the kernels that keep it are not open: the "
+                       "server ends, or its log says why");
     }
-    ru_exe *one = m->keepers[instance];
+    /* where kernels of one row keep NaN as they are, there is no keeper */
+    ru_exe *one = m->keepers[instance] != NULL ? m->keepers[instance] : at(m, 0, instance)->exe;
     for (int64_t row = 0; row < rows; row++) {
         for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
             int64_t bytes = m->facts.inputs[k].row_bytes;
