@@ -59,6 +59,7 @@ void ru_out_close(ru_out *o);
 typedef struct ru_log_file ru_log_file;
 RU_MUST_USE ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out,
                                        ru_err *err);
+/* All of it or, on a disk that takes no more, nothing. */
 RU_MUST_USE ru_status ru_log_file_append(ru_log_file *f, const void *data, int64_t size_bytes,
                                          ru_err *err);
 RU_MUST_USE ru_status ru_log_file_sync(ru_log_file *f, ru_err *err);

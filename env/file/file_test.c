@@ -282,7 +282,12 @@ static void test_full_disk(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_int_equal(st, RU_E_CREATE);
     assert_non_null(strstr(err.text, "ulimit -f"));
+    assert_ok(ru_log_file_append(f, "whole\n", 6, &err), err); /* nothing cut stands before it */
     ru_log_file_close(f);
+    char *text;
+    int64_t n;
+    assert_ok(ru_file_read(ru_path_join(&a, root, "log"), 100, &a, &text, &n, &err), err);
+    assert_string_equal(text, "whole\n");
     (void)signal(SIGXFSZ, before);
     ru_arena_fini(&a);
 }

@@ -310,7 +310,12 @@ ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, r
 
 ru_status ru_log_file_append(ru_log_file *f, const void *data, int64_t size_bytes, ru_err *err)
 {
-    return write_full(f->fd, f->path, data, size_bytes, err);
+    off_t from = lseek(f->fd, 0, SEEK_END);
+    ru_status st = write_full(f->fd, f->path, data, size_bytes, err);
+    if (st != RU_OK && from >= 0) {
+        (void)!ftruncate(f->fd, from); /* what a full disk cut: the next line begins as one */
+    }
+    return st;
 }
 
 ru_status ru_log_file_sync(ru_log_file *f, ru_err *err)

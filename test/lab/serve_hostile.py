@@ -246,6 +246,8 @@ def check_full(rubato, path, model, work):
     server.stop()
     said = server.process.stderr.read()
     assert "lines are lost" in said and os.path.getsize(log) <= 8192, said
+    with open(log) as lines:
+        assert all(json.loads(line)["status"] for line in lines)  # none is cut
 
 
 def check_files(server, folder, model):
