@@ -4,8 +4,8 @@
  *   source --graph(rows)--> graph --exec--> executable --load--> values of its states
  *
  * Where weights are constants, a row that met NaN is computed again on an executable of one row
- * that keeps NaN: ru_served_grow opens it first, and ru_served_run waits for it. When all is open,
- * what kernels have packed is the only copy of such weights.
+ * that keeps NaN: ru_served_grow opens it first, and ru_served_run waits for it (RU_E_LIMIT where
+ * it does not open). When all is open, what kernels have packed is the only copy of such weights.
  *
  * The first opens for one row on every instance, so that the model answers early; the larger ones
  * follow on the loader's thread while it serves (ru_served_grow). All share the states of the first
