@@ -130,9 +130,10 @@ static void special_values_keep_their_meaning(void **state)
 static void zeros_keep_their_sign(void **state)
 {
     (void)state;
-    static const ru_kern_map1 ops[] = {RU_KERN_MAP1_Tanh,  RU_KERN_MAP1_Tan,     RU_KERN_MAP1_Asin,
-                                       RU_KERN_MAP1_Atan,  RU_KERN_MAP1_Sinh,    RU_KERN_MAP1_Asinh,
-                                       RU_KERN_MAP1_Atanh, RU_KERN_MAP1_Softsign};
+    static const ru_kern_map1 ops[] = {
+        RU_KERN_MAP1_Tanh,  RU_KERN_MAP1_Tan,   RU_KERN_MAP1_Sin,
+        RU_KERN_MAP1_Asin,  RU_KERN_MAP1_Atan,  RU_KERN_MAP1_Sinh,
+        RU_KERN_MAP1_Asinh, RU_KERN_MAP1_Atanh, RU_KERN_MAP1_Softsign};
     static const float x[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 0.0f,   -0.0f, 1e-45f, -1e-45f, -0.0f,
                               0.0f, -0.0f, 1e-38f, -0.0f,   1e-40f, -0.0f, 0.0f,   -0.0f};
     float y[RU_ARRAY_LEN(x)], zeros[RU_ARRAY_LEN(x)];

@@ -49,6 +49,7 @@ RU_KERN_INLINE float kv_turn(float x, uint32_t quarter)
     float p = ((-1.9515295891e-4f * s + 8.3321608736e-3f) * s - 1.6666654611e-1f) * (s * r) + r;
     float c = 2.443315711809948e-5f * s - 1.388731625493765e-3f;
     c = (c * s + 4.166664568298827e-2f) * (s * s) - 0.5f * s + 1.0f;
+    p = kv_float(kv_bits(p) | (kv_bits(r) & 0x80000000u)); /* the sign of -0, which a sum loses */
     float y = (q & 1u) != 0 ? c : p;
     return kv_float(kv_bits(y) ^ ((q & 2u) << 30));
 }
