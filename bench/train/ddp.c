@@ -247,10 +247,9 @@ static void crew_close(crew *c)
 static ru_status crew_add(crew *c, const char *const *argv, const char *const *set, uint32_t core,
                           ru_err *err)
 {
-    const ru_process_options opt = {.argv = argv,
+    const ru_process_options opt = {.argv = argv, /* why one fails is told as it says so */
                                     .set = set,
                                     .pipe_out = true,
-                                    .quiet = true,
                                     .cores_mask = INT64_C(1) << core};
     RU_TRY(ru_process_start(&opt, &c->at[c->n], err));
     c->n++;
@@ -295,28 +294,20 @@ static ru_status start_worker(ddp *d, const job *j, uint32_t k, uint32_t founder
 {
     const char *token = ru_arena_printf(d->b->arena, "RUBATO_TOKEN=%s", d->token);
     const char *const set[] = {token, NULL};
-    const char *argv[40] = {d->lab_script,
-                            "in",
-                            d->lab,
-                            word(d, k),
-                            d->self,
-                            "worker",
-                            "--job",
-                            j->yaml,
-                            "--out",
-                            j->out,
-                            "--founders",
-                            word(d, founders),
-                            "--threads",
-                            "1",
-                            "--equal-shares",
-                            "--rank",
-                            word(d, founders > 1 ? k - 1 : 0),
-                            "--listen",
-                            ru_arena_printf(d->b->arena, "10.77.0.%u:%u", k, d->port)};
+    const char *argv[40] = {
+        d->lab_script, "in",
+        d->lab,        word(d, k),
+        d->self,       "worker",
+        "--job",       j->yaml,
+        "--out",       j->out,
+        "--founders",  word(d, founders),
+        "--threads",   "1",
+        "--quiet",     "--equal-shares",
+        "--rank",      word(d, founders > 1 ? k - 1 : 0),
+        "--listen",    ru_arena_printf(d->b->arena, "10.77.0.%u:%u", k, d->port)};
     if (founders > 1 && k > 1) {
-        argv[19] = "--join";
-        argv[20] = ru_arena_printf(d->b->arena, "10.77.0.1:%u", d->port);
+        argv[20] = "--join";
+        argv[21] = ru_arena_printf(d->b->arena, "10.77.0.1:%u", d->port);
     }
     return crew_add(c, argv, set, (k - 1) % ru_pool_cores(), err);
 }
