@@ -305,6 +305,12 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
     asker a = {.m = {.job = job, .arena = arena, .threads = threads},
                .devices = devices,
                .micro = (uint32_t)micro};
+    if (devices > RU_PLACE_DEVICES_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "Rubato places layers on at most %d devices, and the job has %u workers; "
+                       "start fewer, or name the layers of each in train.placed.devices",
+                       RU_PLACE_DEVICES_MAX, devices);
+    }
     ru_status st = rui_meter_open(&a.m, err);
     st = st == RU_OK ? measure(&a, err) : st;
     st = st == RU_OK ? ask_until_it_fits(&a, out, err) : st;
