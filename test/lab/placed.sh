@@ -183,6 +183,8 @@ refused "'fc2' is on device 3, expected a whole number from 1 to 2" 2 'fc2: 3'
 refused 'gives device 3 of 3 nothing to compute' 3 'fc2: 2'
 refused 'a placed step keeps no moving means; leave out train.ema' 2 'fc2: 2' --set train.ema=0.9
 refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
+refused 'train.stale is for pipelines' 2 'fc2: 2' --set train.stale=true
+refused 'train.pipeline.cut is for pipelines' 2 'fc2: 2' --set 'train.pipeline.cut=[fc2]'
 refused 'device [12] needs .* train.placed.memory allows 1000' 2 'fc2: 2' --set train.placed.memory=1000
 refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
 refused 'start it with -w' 1:2 'fc2: 2'

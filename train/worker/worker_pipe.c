@@ -57,6 +57,16 @@ static ru_status check_placed(const ru_job *job, uint32_t workers, ru_err *err)
                        "train.parallel is placed, but train.placed.devices is empty; name the "
                        "worker of some layers, as in devices: {branch2: 2}");
     }
+    const char *other = job->train.stale                    ? "train.stale"
+                        : job->train.pipeline.cut.n > 0     ? "train.pipeline.cut"
+                        : job->train.pipeline.workers.n > 0 ? "train.pipeline.workers"
+                                                            : NULL;
+    if (other != NULL) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.parallel is placed, and %s is for pipelines; leave it out, or set "
+                       "train.parallel to pipeline",
+                       other);
+    }
     return workers > 1 ? RU_OK
                        : RU_FAIL(err, RU_E_CONFIG,
                                  "train.parallel is placed, which needs at least 2 workers; start "
