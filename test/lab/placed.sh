@@ -7,43 +7,7 @@
 #   3. kill -9 of a worker: all devices start again from the newest checkpoint, to the same bytes, and a stop signal saves;
 #   4. what a placed step cannot do is refused before the first step;
 #   5. without names devices are chosen by measured layers within their memory; explain shows what was predicted and what came.
-set -eu
-rubato=$(realpath "$1")
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-placed-XXXXXX")
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-failed=0
-job_pid=
-cleanup() {
-    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-
-told() {
-    grep -E '"rubato.train.(step|eval)/1"' "$1/metrics.jsonl" | sed -e 's/"[a-z_]*_s":[^,}]*//g' -e 's/"samples_per_s":[^,}]*//g' -e 's/"workers":[0-9]*//'
-}
-
-# same A B: checkpoints after the last step
-same() {
-    a=$(ls -d "$1"/checkpoints/0* | tail -1)
-    b=$(ls -d "$2"/checkpoints/0* | tail -1)
-    for f in model optimizer; do
-        cmp -s "$a/$f.safetensors" "$b/$f.safetensors" || fail "$f of $1 and $2 differ"
-    done
-}
-
-train() { # JOB OUT OPTIONS..
-    job=$1
-    out=$2
-    shift 2
-    timeout 200 "$rubato" train "$job.yaml" --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
-}
+. "$(dirname "$0")/parts.sh"
 
 place() { # JOB OUT WORKERS DEVICES OPTIONS..
     j=$1

@@ -5,24 +5,7 @@
 #   2. a run goes on from a checkpoint with other workers;
 #   3. kill -9 of one of two workers of a stage: all start again from the newest checkpoint, to the bits of the rule;
 #   4. what cannot be is refused before the first step.
-set -eu
-rubato=$(realpath "$1")
-rule=$(realpath "$2")
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-replicas-XXXXXX")
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-failed=0
-job_pid=
-cleanup() {
-    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
+. "$(dirname "$0")/parts.sh"
 
 cat >job.yaml <<JOB
 name: replicas

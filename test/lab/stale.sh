@@ -6,24 +6,7 @@
 #   3. a checkpoint is of one step in all stages: a run that stops and goes on has the bits of the rule with that drain;
 #   4. kill -9 of a worker: all stages start again from the newest checkpoint, to the bits of the rule;
 #   5. what cannot be is refused before the first step.
-set -eu
-rubato=$(realpath "$1")
-rule=$(realpath "$2")
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-stale-XXXXXX")
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-failed=0
-job_pid=
-cleanup() {
-    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
+. "$(dirname "$0")/parts.sh"
 
 digits='data: {format: synthetic, generator: digits, count: 250, test_count: 30}'
 cat >mlp.yaml <<JOB

@@ -74,24 +74,33 @@ static ru_status ask(const char *set, question *q, ru_err *err)
 
 /* -- what was recorded ------------------------------------------------------------------------- */
 
-static ru_status load(const char *path, shown *s, ru_err *err)
+ru_status rui_explain_pipe_load(const char *path, ru_arena *arena, ru_trace **traces, uint32_t *n,
+                                ru_trace_pipe *p, ru_err *err)
 {
     ru_trace_clocks clocks;
-    uint32_t n;
-    const char *dir = ru_path_join(s->arena, path, "trace");
+    const char *dir = ru_path_join(arena, path, "trace");
+    *n = 0;
     if (dir == NULL || !ru_path_is_dir(dir)) {
         return RU_OK;
     }
-    ru_status st = ru_trace_run_load_end(path, TRACE_BYTES, s->arena, &s->traces, &n, err);
+    ru_status st = ru_trace_run_load_end(path, TRACE_BYTES, arena, traces, n, err);
     if (st == RU_E_MISSING) {
+        *n = 0;
         return RU_OK;
     }
     RU_TRY(st);
-    RU_TRY(ru_trace_align(s->traces, n, s->arena, &clocks, err));
+    RU_TRY(ru_trace_align(*traces, *n, arena, &clocks, err));
+    return ru_trace_pipe_read(*traces, *n, &clocks, arena, p, err);
+}
+
+static ru_status load(const char *path, shown *s, ru_err *err)
+{
+    uint32_t n;
+    RU_TRY(rui_explain_pipe_load(path, s->arena, &s->traces, &n, &s->p, err));
     for (uint32_t k = 0; k < n; k++) {
         s->several = s->several || ru_trace_meta_get(&s->traces[k], "pipe workers") != NULL;
     }
-    return ru_trace_pipe_read(s->traces, n, &clocks, s->arena, &s->p, err);
+    return RU_OK;
 }
 
 static ru_pipe_schedule schedule_of(const ru_trace_pipe *p)

@@ -12,7 +12,12 @@
 
 #include "base/tell.h"
 #include "plan/cut/pipe.h"
+#include "trace/read/stages.h"
 
+/* Records of the parts of the run at `path`: traces [n], and what they say together. None: *n is 0
+ * or p stays as it is. */
+RU_MUST_USE ru_status rui_explain_pipe_load(const char *path, ru_arena *arena, ru_trace **traces,
+                                            uint32_t *n, ru_trace_pipe *p, ru_err *err);
 /* Is this KEY=VALUE of `--if` for the stages, and not for the policy? */
 bool rui_explain_pipe_is(const char *set);
 /* `path`: of the run. `input`, `plan`: of the policy `pipe`; NULL: the job names its cut. `sets`

@@ -5,10 +5,7 @@
 #include <string.h>
 
 #include "base/unit.h"
-#include "env/file/file.h"
-#include "trace/read/stages.h"
-
-enum { TRACE_BYTES = 16 << 20 };
+#include "tool/explain/explain_pipe.h"
 
 typedef struct shown {
     ru_trace *traces;
@@ -17,23 +14,6 @@ typedef struct shown {
     const ru_place_plan *plan;
     ru_arena *arena;
 } shown;
-
-static ru_status load(const char *path, shown *s, ru_err *err)
-{
-    ru_trace_clocks clocks;
-    uint32_t n;
-    const char *dir = ru_path_join(s->arena, path, "trace");
-    if (dir == NULL || !ru_path_is_dir(dir)) {
-        return RU_OK;
-    }
-    ru_status st = ru_trace_run_load_end(path, TRACE_BYTES, s->arena, &s->traces, &n, err);
-    if (st == RU_E_MISSING) {
-        return RU_OK;
-    }
-    RU_TRY(st);
-    RU_TRY(ru_trace_align(s->traces, n, s->arena, &clocks, err));
-    return ru_trace_pipe_read(s->traces, n, &clocks, s->arena, &s->p, err);
-}
 
 static bool is_whole(const ru_trace_pipe *p)
 {
@@ -171,8 +151,9 @@ static ru_status show_links(const shown *s, const ru_tell *out, ru_err *err)
 ru_status rui_explain_place(const char *path, const ru_place_file *input, const ru_place_plan *plan,
                             ru_arena *arena, const ru_tell *out, bool *whole, ru_err *err)
 {
+    uint32_t n;
     shown s = {.arena = arena};
-    RU_TRY(load(path, &s, err));
+    RU_TRY(rui_explain_pipe_load(path, arena, &s.traces, &n, &s.p, err));
     *whole = is_whole(&s.p);
     if (!*whole) {
         return RU_OK;
