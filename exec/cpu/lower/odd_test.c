@@ -381,6 +381,7 @@ static void deep_convolutions_of_one_channel(void **state)
         y = k % 4 >= 2 ? ru_build_op1(&t.b, RU_OP_Sigmoid, y, NULL) : y;
         ru_build_output(&t.b, y, "y");
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
         ru_exe *e = open_on(&t, (ru_exe_options){.threads = 2});
         ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
         assert_non_null(strstr(ru_exe_print(e, &t.arena), "kern conv windows"));
@@ -433,6 +434,7 @@ static void flat_convolutions_of_few_channels(void **state)
         ru_build_node(&t.b, RU_OP_Conv, in, k % 2 == 1 ? 3 : 2, attrs, &y, 1);
         y = k % 4 >= 2 ? ru_build_op1(&t.b, RU_OP_Sigmoid, y, NULL) : y;
         ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
         ru_exe *e = open_on(&t, (ru_exe_options){.threads = 2});
         ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
@@ -529,7 +531,32 @@ static void short_rows_that_repeat(void **state)
     }
 }
 
-RU_TESTS(exec_odd, cmocka_unit_test(short_rows_that_repeat),
+/* Without a step Dropout is its input; whoever asks for the mask gets it, all true. */
+static void dropout_tells_its_mask(void **state)
+{
+    (void)state;
+    net t;
+    net_init(&t);
+    ru_value_id x = input(&t, "x", T(F32, 3, 701)), y[2];
+    x = ru_build_op1(&t.b, RU_OP_Relu, x, NULL);
+    ru_build_node(&t.b, RU_OP_Dropout, &x, 1, NULL, y, 2);
+    ru_build_output(&t.b, ru_build_op1(&t.b, RU_OP_Neg, y[0], NULL), "y");
+    ru_build_output(&t.b, y[1], "mask");
+    assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+    ru_exe *e = open_on(&t, (ru_exe_options){.threads = 2});
+    const uint8_t *mask = ru_exe_output(e, y[1]);
+    for (int64_t i = 0; i < ru_type_count(&t.g.values[y[1].v].type); i++) {
+        assert_int_equal(mask[i], 1);
+    }
+    ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
+    same_output(&t, e, ref, t.g.outputs[0], 0, "dropout");
+    ru_exe_close(e);
+    ru_exe_close(ref);
+    ru_arena_fini(&t.arena);
+}
+
+RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask),
+         cmocka_unit_test(short_rows_that_repeat),
          cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
