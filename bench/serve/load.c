@@ -167,7 +167,12 @@ static ru_status hear(run *r, uint32_t which)
     errno = 0;
     ssize_t got = recv(c->fd, c->answer + c->n, (size_t)(ANSWER_BYTES - 1 - c->n), MSG_DONTWAIT);
     if (got <= 0) {
-        return got < 0 && errno == EAGAIN ? RU_OK : lost(r, "recv");
+        return got < 0 && errno == EAGAIN ? RU_OK
+               : got < 0                  ? lost(r, "recv")
+                                          : RU_FAIL(r->err, RU_E_PEER,
+                                                    "%s closed a connection that a "
+                                                                     "request waits on or comes next on",
+                                                    r->l->address);
     }
     c->n += got;
     int64_t status = status_of(c);
