@@ -12,10 +12,7 @@
 #   7. simulated clients do the same twice.
 #   8. privacy: the epsilon of each round is that of a closed form, also after a kill of the server, and the job ends
 #      before it exceeds the bound; resumed, it ends at once.
-set -euo pipefail
-rubato=$(realpath "$1")
-here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-fed-XXXXXX")
+. "$(dirname "$0")/feds.sh"
 cleanup() {
     jobs -p | xargs -r kill -TERM 2>/dev/null || true # timeout hands it on
     sleep 0.3
@@ -23,14 +20,6 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-umask 077
-failed=0
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
 python3 "$here/fed_mean.py" make
 cat >job.yaml <<JOB
 name: fed
@@ -40,10 +29,7 @@ train: {batch: 32, optimizer: {sgd: {lr: 0.2}}, threads: 1}
 checkpoint: {keep: 40}
 federated: {rounds: 12, per_round: 2, tiers: 1, epochs: 2, deadline: 60s}
 JOB
-for name in alice bob carol; do
-    "$rubato" fed token $name >$name.token
-    printf 'data: {format: csv, train: [%s.csv], shuffle: none}\n' $name >$name.yaml
-done
+clients alice bob carol
 serve() { # OUT [OPTION...]: in the background; its address in OUT.log
     local out=$1
     shift
@@ -55,26 +41,8 @@ kill_server() { # timeout, and what it started
     pkill -9 -P $server 2>/dev/null || true
     wait $server 2>/dev/null || true
 }
-address_of() { # OUT: of the server that was started last
-    for _ in $(seq 1 600); do
-        address=$(sed -n 's/.*clients join at //p' "$1.log" | tail -1)
-        [[ -n $address ]] && return
-        sleep 0.05
-    done
-    fail "$1 does not listen: $(cat "$1.log")"
-}
 join() { # NAME [TOKEN]
     "$rubato" fed join "$address" --token-file "${2:-$1.token}" --data "$1.yaml" -t 1 >>"$1.log" 2>&1 &
-}
-rounds() { # OUT
-    grep -c . "$1/federation.jsonl" 2>/dev/null || true
-}
-reaches() { # OUT ROUNDS
-    for _ in $(seq 1 3000); do
-        [[ $(rounds "$1") -ge $2 ]] && return
-        sleep 0.02
-    done
-    fail "$1 does not get to round $2: $(tail -3 "$1.log")"
 }
 
 # 1. a plain job

@@ -7,24 +7,13 @@
 #   2. too few are left: the job says so and waits, and goes on when another one joins.
 #   3. the server is killed with -9 and goes on.
 #   4. with noise the epsilon is told as without masks; what cannot be masked is refused; a simulation uses the same numbers.
-set -euo pipefail
-rubato=$(realpath "$1")
-here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-secure-XXXXXX")
+. "$(dirname "$0")/feds.sh"
 cleanup() {
     jobs -p | xargs -r kill -CONT 2>/dev/null || true
     jobs -p | xargs -r kill -9 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-umask 077
-failed=0
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
 names=(c0 c1 c2 c3 c4 c5 c6 c7 c8 c9)
 python3 "$here/fed_mean.py" make "${names[@]}"
 cat >job.yaml <<JOB
@@ -35,23 +24,14 @@ train: {batch: 32, optimizer: {sgd: {lr: 0.2}}, threads: 1}
 checkpoint: {keep: 100}
 federated: {rounds: 30, per_round: 10, clients_min: 10, tiers: 1, method: vanilla, epochs: 2, deadline: 60s, secure: {threshold: 6}}
 JOB
-for name in "${names[@]}"; do
-    "$rubato" fed token $name >$name.token
-    printf 'data: {format: csv, train: [%s.csv], shuffle: none}\n' $name >$name.yaml
-done
+clients "${names[@]}"
 serve() { # OUT [OPTION...]: in the background; its address in OUT.log
     local out=$1
     shift
     touch "$out.log"
     "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
     server=$!
-    address=
-    for _ in $(seq 1 1200); do
-        address=$(sed -n 's/.*clients join at //p' "$out.log" | tail -1)
-        [[ -n $address ]] && return
-        sleep 0.05
-    done
-    fail "$out does not listen: $(cat "$out.log")"
+    address_of "$out"
 }
 declare -A pid
 join() { # NAME
@@ -61,16 +41,6 @@ join() { # NAME
 lose() { # NAME
     kill -9 ${pid[$1]}
     wait ${pid[$1]} 2>/dev/null || true
-}
-rounds() { # OUT
-    grep -c . "$1/federation.jsonl" 2>/dev/null || true
-}
-reaches() { # OUT ROUNDS
-    for _ in $(seq 1 3000); do
-        [[ $(rounds "$1") -ge $2 ]] && return
-        sleep 0.02
-    done
-    fail "$1 does not get to round $2: $(tail -3 "$1.log")"
 }
 ends() { # OUT
     wait $server || fail "$1 ends with $?: $(tail -5 "$1.log")"
