@@ -169,10 +169,8 @@ static ru_status hear(run *r, uint32_t which)
     if (got <= 0) {
         return got < 0 && errno == EAGAIN ? RU_OK
                : got < 0                  ? lost(r, "recv")
-                                          : RU_FAIL(r->err, RU_E_PEER,
-                                                    "%s closed a connection that a "
-                                                                     "request waits on or comes next on",
-                                                    r->l->address);
+                         : RU_FAIL(r->err, RU_E_PEER, "%s closed a connection that is in use",
+                                   r->l->address);
     }
     c->n += got;
     int64_t status = status_of(c);
