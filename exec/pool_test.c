@@ -1,5 +1,8 @@
 #include "exec/pool.h"
 
+#include <omp.h>
+
+#include "env/process/cores.h"
 #include "test/test.h"
 
 enum { ITEMS = 1000 };
@@ -68,5 +71,34 @@ static void too_many_threads_is_an_error(void **state)
     assert_true(ru_pool_cores() >= 1);
 }
 
-RU_TESTS(exec_pool, cmocka_unit_test(every_item_is_done_once),
-         cmocka_unit_test(split_covers_any_range), cmocka_unit_test(too_many_threads_is_an_error))
+enum { CORES_MAX = 1024 };
+
+static void count_cores(void *arg, uint32_t thread, uint32_t threads)
+{
+    uint32_t *cores = arg;
+    int32_t some[CORES_MAX];
+    (void)threads;
+    cores[thread] = ru_cores_usable(some, CORES_MAX);
+}
+
+static void as_many_threads_as_cores_have_one_each(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_pool *p = NULL;
+    uint32_t cores[CORES_MAX] = {0}, n = (uint32_t)omp_get_num_procs();
+    assert_ok(ru_pool_new(n, &p, &err), err);
+    ru_pool_enter(p);
+    ru_pool_run(p, count_cores, cores);
+    ru_pool_leave(p);
+    ru_pool_free(p);
+    /* the caller keeps its right to all, unless OMP_PROC_BIND says where threads run */
+    bool bound = omp_get_proc_bind() != omp_proc_bind_false;
+    for (uint32_t k = 0; k < n && !bound; k++) {
+        assert_int_equal(cores[k], k == 0 ? n : 1);
+    }
+}
+
+RU_TESTS(exec_pool, cmocka_unit_test(as_many_threads_as_cores_have_one_each),
+         cmocka_unit_test(every_item_is_done_once), cmocka_unit_test(split_covers_any_range),
+         cmocka_unit_test(too_many_threads_is_an_error))
