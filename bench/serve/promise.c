@@ -1,6 +1,5 @@
-/* A promise at the least cost: batches on functions beside none, and a training on the cores of a
- * server beside what else one could do. Real processes; the client is open-loop; the sides of a
- * round follow each other. */
+/* A promise at the least cost: batches on functions beside none. Real processes; the client is
+ * open-loop; the sides of a round follow each other. */
 #include "bench/serve/promise.h"
 
 #include <math.h>
@@ -18,20 +17,6 @@
 #include "web/fetch.h"
 
 typedef rui_promise bench;
-
-static ru_status load(bench *w, const rui_side *s, double per_s, double seconds, uint64_t seed,
-                      int64_t promise_ns)
-{
-    const rui_load l = {.address = s->address,
-                        .request = w->request.p,
-                        .size_bytes = w->request.n,
-                        .conns = RUI_PROMISE_CONNS,
-                        .per_s = per_s,
-                        .seconds = seconds,
-                        .seed = seed,
-                        .promise_ns = promise_ns};
-    return rui_load_run(&l, &w->out, w->err);
-}
 
 ru_status rui_promise_add(rui_promise *w, const char *name, const char *unit, double goal,
                           double *values)
@@ -191,199 +176,6 @@ static ru_status replay(bench *w)
     return batches(w, "batch, MAP", &map, w->b->quick ? w->seconds : 600, w->b->quick ? 2 : 60);
 }
 
-/* -- a training on the cores of a server -------------------------------------------------------
- */
-
-typedef enum beside { ALONE, FREE, NICE, IDLE, QUOTA, OURS, SIDES } beside;
-
-static const char *const side_name[SIDES] = {"alone", "free", "nice", "cpu.idle", "half", "gate"};
-
-/* A control group whose processes have what nobody else wants, or half of a core; *out NULL for the
- * other sides. Errors: those of ru_group_make. */
-static ru_status group_of(bench *w, beside side, ru_group **out)
-{
-    static const int64_t period_ns = 10000000;
-    const ru_group_limits l = {.cpu_idle = side == IDLE,
-                               .cpu_quota_ns = side == QUOTA ? period_ns / 2 : 0,
-                               .cpu_period_ns = side == QUOTA ? period_ns : 0};
-    const char *name = ru_arena_printf(w->b->arena, "rubato-bench-%lld", (long long)ru_self_pid());
-    *out = NULL;
-    if (side != IDLE && side != QUOTA) {
-        return RU_OK;
-    }
-    return name != NULL ? ru_group_make(name, &l, NULL, NULL, out, w->err)
-                        : RU_FAIL(w->err, RU_E_MEM, "no memory for a name");
-}
-
-/* Steps that the training of this run has done. */
-static double steps_of(bench *w, const char *run)
-{
-    ru_arena *a = w->b->arena;
-    char *text = NULL;
-    int64_t n = 0;
-    ru_err none;
-    const char *path = ru_path_join(a, run, "metrics.jsonl");
-    if (path == NULL || ru_file_read(path, 0, a, &text, &n, &none) != RU_OK) {
-        return 0;
-    }
-    double step = 0;
-    for (const char *at = text; (at = strstr(at, "\"step\":")) != NULL; at++) {
-        step = strtod(at + 7, NULL);
-    }
-    return step;
-}
-
-static ru_status train_beside(bench *w, const rui_side *s, beside side, const ru_group *group,
-                              struct ru_process **out, const char *run)
-{
-    const char *job = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
-    const char *const all[] = {"nice",  "-n", "19", w->rubato,  "train",    job,
-                               "--out", run,  "-q", "--beside", s->address, NULL};
-    const char *argv[RU_ARRAY_LEN(all)] = {0};
-    uint32_t n = 0;
-    for (uint32_t k = side == NICE ? 0 : 3; k < (side == OURS ? 11u : 9u); k++) {
-        argv[n++] = all[k];
-    }
-    if (ru_path_exists(run)) {
-        RU_TRY(ru_path_remove(run, w->err));
-    }
-    return ru_process_start(
-        &(ru_process_options){
-            .argv = argv, .pipe_out = true, .quiet = true, .own_group = true, .group = group},
-        out, w->err);
-}
-
-typedef struct beside_out {
-    double p99_ms, late, steps;
-} beside_out;
-
-static ru_status beside_side(bench *w, beside side, double per_s, uint64_t seed, int64_t promise_ns,
-                             beside_out *out)
-{
-    char slo[32];
-    (void)snprintf(slo, sizeof slo, "p99=%lldus", (long long)promise_ns / 1000);
-    const char *run = ru_arena_printf(w->b->arena, "%s/serve-promise-beside", w->b->dir);
-    const char *const argv[] = {w->rubato, "serve", w->path,       "-l", "0", "--json",
-                                "--slo",   slo,     "--instances", "1",  NULL};
-    struct ru_process *training = NULL;
-    ru_group *group;
-    rui_side s = {0};
-    RU_TRY(group_of(w, side, &group));
-    ru_status st = rui_side_begin(argv, &s, w->err);
-    st = st == RU_OK ? load(w, &s, per_s, 0.5, seed + 100, promise_ns) : st;
-    st = st == RU_OK && side != ALONE ? train_beside(w, &s, side, group, &training, run) : st;
-    st = st == RU_OK ? load(w, &s, per_s, w->seconds, seed, promise_ns) : st;
-    if (training != NULL) {
-        ru_process_kill(training, SIGTERM);
-        (void)ru_process_wait(training);
-        ru_process_close(training);
-        out->steps = steps_of(w, run) / w->seconds;
-    }
-    rui_side_end(&s);
-    ru_err none;
-    (void)!(group != NULL ? ru_group_remove(group, &none) : RU_OK);
-    ru_group_close(group);
-    uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
-    out->p99_ms = (double)ru_hist_quantile(&w->out.latency, 0.99) * 1e-6;
-    out->late = 100 * (double)(all - w->out.ok + w->out.late) / (double)(all > 0 ? all : 1);
-    return st;
-}
-
-/* The server's own speed: what one connection gets. */
-static ru_status speed(bench *w, double *per_s)
-{
-    const char *const argv[] = {w->rubato, "serve",       w->path, "-l", "0",
-                                "--json",  "--instances", "1",     NULL};
-    rui_side s = {0};
-    ru_status st = rui_side_begin(argv, &s, w->err);
-    const rui_load l = {.address = s.address,
-                        .request = w->request.p,
-                        .size_bytes = w->request.n,
-                        .conns = 1,
-                        .seconds = 1};
-    st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
-    rui_side_end(&s);
-    *per_s = (double)w->out.ok / w->out.seconds;
-    return st == RU_OK && !(*per_s > 0) ? RU_FAIL(w->err, RU_E_PEER, "the server answers nothing")
-                                        : st;
-}
-
-/* Can this side be measured here? */
-static bool possible(bench *w, beside side)
-{
-    ru_group *group;
-    ru_err none;
-    bool fine = group_of(w, side, &group) == RU_OK;
-    if (!fine) {
-        ru_log(RU_LOG_WARN, "bench", "promise", "%s is left out: %s", side_name[side],
-               w->err->text);
-    }
-    (void)!(group != NULL ? ru_group_remove(group, &none) : RU_OK);
-    ru_group_close(group);
-    return fine;
-}
-
-static ru_status trainings_at(bench *w, double part, double top)
-{
-    bool measured[SIDES];
-    double p99[SIDES][RU_BENCH_ROUNDS_MAX], late[SIDES][RU_BENCH_ROUNDS_MAX],
-        steps[SIDES][RU_BENCH_ROUNDS_MAX];
-    /* 2.5 times the mean service, and what waiting for it takes at this load */
-    int64_t promise_ns = (int64_t)(2.5e9 / top / (1 - part));
-    for (beside side = ALONE; side < SIDES; side++) {
-        measured[side] = possible(w, side);
-    }
-    for (uint32_t k = 0; k < w->rounds; k++) {
-        for (beside side = ALONE; side < SIDES; side++) {
-            beside_out o = {0};
-            if (!measured[side]) {
-                continue;
-            }
-            RU_TRY(beside_side(w, side, part * top, k + 1, promise_ns, &o));
-            p99[side][k] = o.p99_ms;
-            late[side][k] = o.late;
-            steps[side][k] = o.steps;
-        }
-    }
-    for (beside side = ALONE; side < SIDES; side++) {
-        char name[96];
-        if (!measured[side]) {
-            continue;
-        }
-        (void)snprintf(name, sizeof name, "beside, load %.1f, %s: p99", part, side_name[side]);
-        RU_TRY(rui_promise_add(w, name, "ms", 0, p99[side]));
-        (void)snprintf(name, sizeof name, "beside, load %.1f, %s: late or refused", part,
-                       side_name[side]);
-        RU_TRY(rui_promise_add(w, name, "%", 0, late[side]));
-        (void)snprintf(name, sizeof name, "beside, load %.1f, %s: training", part, side_name[side]);
-        RU_TRY(side == ALONE
-                   ? RU_OK
-                   : ru_bench_add(w->b,
-                                  &(ru_bench_row){.name = ru_arena_str(w->b->arena, name),
-                                                  .unit = "steps/s",
-                                                  .ours = ru_bench_stat_of(steps[side], w->rounds)},
-                                  w->err));
-    }
-    return RU_OK;
-}
-
-static ru_status trainings(bench *w)
-{
-    static const char job[] = "name: promise-training\nmodel: {zoo: mlp, hidden: [512, 512]}\n"
-                              "data: {format: synthetic, generator: digits, count: 512}\n"
-                              "train: {batch: 64, steps: 100000000, threads: 1}\n";
-    const char *path = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
-    double top = 0;
-    if (!ru_bench_wants(w->b, "beside")) {
-        return RU_OK;
-    }
-    RU_TRY(path != NULL ? ru_file_replace(path, job, sizeof job - 1, w->err)
-                        : RU_FAIL(w->err, RU_E_MEM, "no memory for a path"));
-    RU_TRY(speed(w, &top));
-    RU_TRY(trainings_at(w, 0.2, top));
-    return trainings_at(w, 0.6, top);
-}
-
 ru_status ru_bench_promise(ru_bench *b, ru_err *err)
 {
     static const char job[] = "name: promise\nmodel: {zoo: mlp, hidden: [2048, 2048]}\n"
@@ -401,5 +193,5 @@ ru_status ru_bench_promise(ru_bench *b, ru_err *err)
     RU_TRY(batches(&w, "batch, Poisson", NULL, w.seconds, w.seconds / 3));
     RU_TRY(replay(&w));
     RU_TRY(rui_promise_sizes(&w));
-    return trainings(&w);
+    return rui_promise_beside(&w);
 }

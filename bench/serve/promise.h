@@ -36,5 +36,7 @@ RU_MUST_USE ru_status rui_promise_side(rui_promise *w, const char *const *argv, 
                                        rui_load l, rui_promise_page *p);
 /* Requests that differ in size: buffers by size beside one buffer and none. */
 RU_MUST_USE ru_status rui_promise_sizes(rui_promise *w);
+/* A training on the core of a server, beside what else one could do. */
+RU_MUST_USE ru_status rui_promise_beside(rui_promise *w);
 
 #endif

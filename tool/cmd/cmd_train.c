@@ -81,6 +81,10 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "beside", "HOST:PORT",
            "train on the cores of this server (`rubato serve --instances 1` on this machine) while "
            "its promise holds: each op waits until the server leaves room for it"),
+    RU_OPT(CHOICE, "gate", "METHOD",
+           "with --beside, which ops may run beside a batch. lag: those that leave the promise "
+           "time; priority: none",
+           .def = "lag", .choices = "lag|priority"),
     RU_OPT_FUNCTIONS,
     RU_OPT(I64, "threads", "N", "number of compute threads (train.threads)", RU_IN(0, 1024)),
     RU_OPT(TEXT, "metrics", "PORT",
@@ -526,6 +530,7 @@ static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_op
     RU_TRY(ru_conf_add_json(c, at, text, n, err));
     RU_TRY(ru_conf_apply(c, &a, err));
     to->beside = a.handle;
+    to->beside_plain = ru_cmd_choice(in, "gate") == 1;
     return RU_OK;
 }
 
@@ -653,6 +658,8 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     RU_TRY(rui_resume_from(in, to.out, plan.is_worker, &to.resume, err));
     if (ru_cmd_given(in, "beside")) {
         RU_TRY(go_beside(in, &plan, &to, err));
+    } else if (ru_cmd_given(in, "gate")) {
+        return RU_FAIL(err, RU_E_USAGE, "--gate is about a training with --beside HOST:PORT");
     }
     if (job.train.adapt.batch_max > 0 && ru_cmd_flag(in, "deterministic")) {
         return RU_FAIL(err, RU_E_USAGE,

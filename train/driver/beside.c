@@ -28,7 +28,7 @@ struct rui_beside {
     ru_gate gate;
     ru_gate_op service, *ops; /* [n] */
     uint32_t n, op;           /* op: under way, while `runs` */
-    bool runs, alone, judged;
+    bool runs, alone, judged, plain;
     int64_t begun_ns, busy_ns, seen_ns; /* op; the server's batch; a sign of life */
     ru_corun_overlap beside[RU_CORUN_OVERLAPS];
     uint32_t n_beside;
@@ -219,7 +219,7 @@ static ru_status judge(rui_beside *b, ru_err *err)
                                      .ops = 1,
                                      .cls = RU_OP_UNKNOWN,
                                      .units = f->units};
-    const ru_gate_admit_in in = {.method = RU_GATE_LAG,
+    const ru_gate_admit_in in = {.method = b->plain ? RU_GATE_PRIORITY : RU_GATE_LAG,
                                  .service = &service,
                                  .op = b->ops,
                                  .count = count,
@@ -265,7 +265,7 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
         b->judged = true;
         RU_TRY(judge(b, err));
     }
-    if (b->gate.n_latencies >= TAIL_MIN) {
+    if (b->gate.n_latencies >= TAIL_MIN && !b->plain) {
         b->gate.in.method = RU_GATE_LAG;
     }
     return RU_OK;
@@ -303,7 +303,7 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     return RU_OK;
 }
 
-ru_status rui_beside_open(const char *handle, rui_beside **out, ru_err *err)
+ru_status rui_beside_open(const char *handle, bool plain, rui_beside **out, ru_err *err)
 {
     rui_beside *b = calloc(1, sizeof *b);
     if (b == NULL) {
@@ -314,6 +314,7 @@ ru_status rui_beside_open(const char *handle, rui_beside **out, ru_err *err)
         free(b);
         return st;
     }
+    b->plain = plain;
     b->facts = *ru_beside_facts_get(b->ring);
     b->service = (ru_gate_op){.cls = RU_OP_UNKNOWN,
                               .units = fmax(b->facts.units, 1),

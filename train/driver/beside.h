@@ -14,7 +14,9 @@
 typedef struct rui_beside rui_beside;
 
 /* handle: of the server's ring (env/process/beside.h). Errors: those of ru_beside_map. */
-RU_MUST_USE ru_status rui_beside_open(const char *handle, rui_beside **out, ru_err *err);
+/* plain: no op beside a batch, also after the first step. */
+RU_MUST_USE ru_status rui_beside_open(const char *handle, bool plain, rui_beside **out,
+                                      ru_err *err);
 void rui_beside_leave(rui_beside *b); /* NULL is fine */
 /* Ops of this executable, with so many threads, are asked for from now on. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err *err);
