@@ -7,7 +7,8 @@
 #   3. a stop signal saves, and the run continues to the same bytes;
 #   4. kill -9 of a worker: all stages start again from the newest checkpoint, to the same bytes;
 #   5. what a pipeline cannot do is refused before the first step;
-#   6. cuts are chosen by measured layers, and auto says what it takes; explain shows what was predicted and what came.
+#   6. a parameter that two stages use, a tied embedding, has the bits of one process and is saved once;
+#   7. cuts are chosen by measured layers, and auto says what it takes; explain shows what was predicted and what came.
 . "$(dirname "$0")/parts.sh"
 
 pipe() { # JOB OUT WORKERS PIPELINE OPTIONS..
@@ -169,12 +170,31 @@ train drop norm -w 2 --set train.parallel=auto --set train.clip_norm=1
 grep -q 'trains data parallel: a pipeline does not add the norms' norm.log || fail "auto does not say what is against a pipeline"
 cat >tied.yaml <<JOB
 name: tied
-model: {zoo: gpt, layers: 1, heads: 2, width: 16, context: 8}
-data: {format: synthetic, generator: grammar, count: 1000}
-train: {batch: 8, steps: 3, threads: 1, autotune: false, parallel: auto}
+model: {zoo: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}
+data: {format: synthetic, generator: grammar, count: 1000, test_count: 200}
+train: {batch: 24, accumulate: 4, steps: 6, threads: 1, eval_every: 4, optimizer: {adamw: {lr: 0.003}}}
 JOB
-train tied tied -w 2
-grep -q 'trains data parallel: .*stages .* both use' tied.log || fail "auto does not say why a tied model is not cut: $(head -2 tied.log)"
+train tied tied-one --deterministic
+pipe tied tied-flush 3 'cut: [transformer.h.0.mlp, transformer.h.1.mlp]' --deterministic
+pipe tied tied-gpipe 2 'cut: [transformer.h.1], schedule: gpipe' --deterministic
+for run in tied-flush tied-gpipe; do
+    told tied-one >a.txt
+    told $run >b.txt
+    cmp -s a.txt b.txt || fail "$run tells another story than tied-one: $(diff a.txt b.txt | head -4)"
+    same tied-one $run
+done
+grep -a -o '"transformer.wte.weight"' tied-flush/checkpoints/000000006/model.safetensors | grep -c . | grep -q '^1$' || fail "the checkpoint does not hold the tied embedding once"
+pipe tied tied-more 3 'cut: [transformer.h.0.mlp, transformer.h.1.mlp]' --deterministic --set train.steps=3
+pipe tied tied-more 2 'cut: [transformer.h.1]' --deterministic --resume
+same tied-one tied-more
+"$rubato" eval tied-flush >/dev/null || fail "eval does not read the checkpoint of a tied model"
+code=0
+timeout 60 "$rubato" train tied.yaml --out late -w 2 --set train.parallel=pipeline --set train.stale=true --set train.accumulate=1 \
+    --set 'train.pipeline={cut: [transformer.h.1], schedule: stash}' >refused.log 2>&1 || code=$?
+[ "$code" = 78 ] || fail "late gradients of a tied model end with $code: $(tail -2 refused.log)"
+grep -q "stages use 'transformer.wte.weight'.* take flush or gpipe" refused.log || fail "nobody says why: $(tail -2 refused.log)"
+train tied tied-auto -w 2 --set train.parallel=auto
+grep -q 'layers measured; .* pipeline ' tied-auto.log || fail "auto does not compare a pipeline of a tied model: $(head -2 tied-auto.log)"
 printf 'hosts:\n  - {name: a, net_bytes_per_s: 1e6}\n  - {name: b, net_bytes_per_s: 1e6}\n' >cluster.yaml
 "$rubato" plan drop.yaml pipe --cluster cluster.yaml >plan.txt || fail "plan does not read a job"
 grep -q 'data_parallel' plan.txt || fail "the plan does not show data parallel training"

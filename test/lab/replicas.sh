@@ -50,6 +50,15 @@ pipe part 3 'cut: [fc2], workers: [2, 1]' --resume
 ruled part
 pipe part 5 'cut: [fc3], workers: [4, 1]' --resume --set train.steps=15
 train part --resume --set train.steps=17
+# A tied embedding: replicas of the first stage add gradients that come from the last one.
+cat >tied.yaml <<JOB
+name: tied
+model: {zoo: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}
+data: {format: synthetic, generator: grammar, count: 1000}
+train: {batch: 24, accumulate: 4, steps: 6, threads: 1, autotune: false, optimizer: {adamw: {lr: 0.003}}}
+JOB
+timeout 100 "$rubato" train tied.yaml --out tied -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [transformer.h.1], workers: [2, 1]}' >tied.log 2>&1 || fail "tied: $(tail -3 tied.log)"
+ruled tied
 # A stage in which nothing learns has no sums.
 pipe frozen 4 'cut: [fc2, fc3], workers: [1, 2, 1]' --set 'train.groups=[{match: "fc2.*", freeze: true}]'
 ruled frozen

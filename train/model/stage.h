@@ -19,9 +19,12 @@
 
 enum { RU_STAGES_MAX = 64 };
 
-/* A value that crosses from one stage to a later one, and its gradient back. */
+/* A value that crosses from one stage to a later one, and its gradient back. Or a parameter that
+ * both have, as tied embeddings are: stage `from` adds the gradients of all and updates it, and
+ * who runs the stages writes its new value into those of the others after each update. */
 typedef struct ru_stage_edge {
     uint32_t from, to;
+    bool held; /* the parameter: `out` and `in` are states, and nothing crosses in a forward part */
     ru_type type;
     ru_value_id out, in;    /* in the graphs of `from` and of `to` */
     ru_value_id grad, seed; /* in those of `to` and of `from`; absent: no gradient comes back */
@@ -44,11 +47,16 @@ typedef struct ru_stages {
     uint32_t n, n_edges;
 } ru_stages;
 
+/* Is the state one of an earlier stage, of which this one has a copy? */
+bool ru_stage_holds(const ru_stages *s, uint32_t stage, ru_value_id state);
+/* Name of a parameter that several stages have; NULL: there is none. */
+const char *ru_stages_held(const ru_stages *s);
+
 /* Cut the step. `opt` is of one micro-batch: its batch, share_of the samples of a step. cut[k]
  * [n_cut] begins stage k + 1: the name of a layer, or of the module that contains it, as the names
  * of its states begin ("layer2" of layer2.0.conv1.weight), or the name of a node.
  * Errors: RU_E_CONFIG naming a cut that the model does not have, that is out of order, or that
- * leaves a parameter in two stages; those of ru_step_build. */
+ * leaves a running statistic in two stages; those of ru_step_build. */
 RU_MUST_USE ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt,
                                       const char *const *cut, uint32_t n_cut, ru_arena *arena,
                                       ru_stages *out, ru_err *err);

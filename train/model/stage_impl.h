@@ -8,9 +8,10 @@
 
 /* Who divides the nodes of a bound model, and what people call it. */
 typedef struct rui_cutting {
-    /* part_of [g->n_nodes], n parts: values go from lower to higher ones */
-    ru_status (*find)(void *self, const ru_graph *g, ru_arena *arena, uint32_t **part_of,
-                      uint32_t *n, ru_err *err);
+    /* part_of [g->n_nodes], n parts: values go from lower to higher ones. held: of
+     * ru_pass_part_edges, parameters that learn */
+    ru_status (*find)(void *self, const ru_graph *g, const bool *held, ru_arena *arena,
+                      uint32_t **part_of, uint32_t *n, ru_err *err);
     void *self;
     const char *key, *part; /* "train.pipeline.cut", "stage" */
 } rui_cutting;

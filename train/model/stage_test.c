@@ -235,7 +235,7 @@ static void forward(rig *r, uint32_t k, uint32_t j, int64_t step, float *loss)
     const ru_run_args args = {.seed = 7, .step = step, .sample_offset = j * (BATCH / MICRO)};
     assert_ok(ru_exe_phase(e, RU_PHASE_FORWARD, &args, &err), err);
     for (uint32_t i = 0; i < r->stages.n_edges; i++) {
-        if (r->stages.edges[i].from == k) {
+        if (r->stages.edges[i].from == k && !r->stages.edges[i].held) {
             cross(r, &r->stages.edges[i], j, false);
         }
     }
@@ -277,6 +277,16 @@ static uint32_t turn(const rig *r, uint32_t k)
     return r->placed.n > 0 ? r->placed.order[k] : k;
 }
 
+/* The new value of a parameter that a later stage has too. */
+static void renew(rig *r, const ru_stage_edge *e)
+{
+    ru_err err = {0};
+    void *w = calloc((size_t)ru_type_bytes(&e->type), 1);
+    assert_ok(ru_exe_state_read(r->home[e->from], e->out, w, &err), err);
+    assert_ok(ru_exe_state_write(r->home[e->to], e->in, w, &err), err);
+    free(w);
+}
+
 /* All micro-batches forward, then all backward; the order between stages is no part of it. */
 static float staged_step(rig *r, int64_t step)
 {
@@ -297,13 +307,22 @@ static float staged_step(rig *r, int64_t step)
         assert_ok(ru_exe_phase(r->home[k], RU_PHASE_UPDATE, &(ru_run_args){.step = step}, &err),
                   err);
     }
+    for (uint32_t i = 0; i < r->stages.n_edges; i++) {
+        if (r->stages.edges[i].held) {
+            renew(r, &r->stages.edges[i]);
+        }
+    }
     return loss;
 }
 
-/* Every state of every stage has the bits of the whole; each is in one stage. */
+/* Every state of every stage has the bits of the whole; each is in one stage, and a parameter that
+ * several stages read in those. */
 static void same_states(rig *r)
 {
     uint32_t n = 0, all = 0;
+    for (uint32_t i = 0; i < r->stages.n_edges; i++) {
+        all += r->stages.edges[i].held;
+    }
     ru_err err = {0};
     for (uint32_t v = 1; v < r->whole.graph.n_values; v++) {
         all += r->whole.graph.values[v].kind == RU_VALUE_STATE;
@@ -335,7 +354,17 @@ static const ru_conf_pair blocks[] = {
 /* The second reader of three is elsewhere; its gradient is added between those of the others. */
 static const ru_conf_pair fan[] = {{"first", 2}, {"b", 2}};
 
+/* The head, which reads the embedding too, on the device of the blocks. */
+static const ru_conf_pair head[] = {{"transformer.h", 2}, {"transformer.wte@2", 2}};
+#define GPT                                                                                    \
+    .name = "gpt",                                                                             \
+    .zo = {.layers = 2, .heads = 2, .width = 16, .context = 6, .vocab = CLASSES, .tie = true}, \
+    .x = {.dtype = RU_I64, .rank = 1, .dims = {6}},                                            \
+    .y = {.dtype = RU_I64, .rank = 1, .dims = {6}}, .loss = RU_LOSS_NEXT_TOKEN
+
 static const model models[] = {
+    {GPT, .cut = {"transformer.h.0.mlp", "transformer.h.1.attn"}, .n_cut = 2}, /* tied */
+    {GPT, .placing = {.at = head, .n = RU_ARRAY_LEN(head), .devices = 2}},
     {.name = "fan",
      .x = {.dtype = RU_F32, .rank = 1, .dims = {7}},
      .y = {.dtype = RU_I64},
@@ -386,13 +415,47 @@ static void stages_are_the_step(void **state)
     }
 }
 
+/* The embedding is one of the first stage; the last one, which has no optimizer for it, sends
+ * gradients. A frozen one is in both, and nothing crosses. */
+static void a_tied_parameter_learns_in_one_stage(void **state)
+{
+    (void)state;
+    rig r;
+    open_rig(&r, &models[0]);
+    const ru_stage_edge *e = NULL;
+    for (uint32_t i = 0; i < r.stages.n_edges; i++) {
+        e = r.stages.edges[i].held ? &r.stages.edges[i] : e;
+    }
+    assert_non_null(e);
+    assert_int_equal(e->from, 0);
+    assert_int_equal(e->to, 2);
+    assert_true(e->grad.v != 0 && e->seed.v != 0);
+    assert_string_equal(ru_stages_held(&r.stages), "transformer.wte.weight");
+    assert_true(ru_stage_holds(&r.stages, 2, e->in));
+    assert_false(ru_stage_holds(&r.stages, 0, e->out));
+    const ru_step_graph *last = &r.stages.at[2].step;
+    for (uint32_t k = 0; k < last->n_params; k++) {
+        assert_true(last->params[k].v != e->in.v);
+    }
+    const ru_param_group frozen = {.match = "*.wte.*", .freeze = true};
+    ru_step_options co = options(&models[0], true);
+    ru_stages s;
+    ru_err err = {0};
+    co.groups = &frozen;
+    co.n_groups = 1;
+    assert_ok(ru_stages_build(&r.graph, &co, models[0].cut, 2, &r.arena, &s, &err), err);
+    assert_null(ru_stages_held(&s));
+    assert_int_equal(s.n_edges + 1, r.stages.n_edges);
+    close_rig(&r);
+}
+
 /* The residual of a block that is cut crosses beside what its layers make; through three stages the
  * gradients of a value that two of them need are added. */
 static void what_crosses_is_listed(void **state)
 {
     (void)state;
     rig r;
-    open_rig(&r, &models[3]);
+    open_rig(&r, &models[5]);
     uint32_t of[STAGES_MAX] = {0};
     for (uint32_t i = 0; i < r.stages.n_edges; i++) {
         const ru_stage_edge *e = &r.stages.edges[i];
@@ -405,7 +468,7 @@ static void what_crosses_is_listed(void **state)
     assert_int_equal(of[2], 1);
     assert_string_equal(r.stages.at[3].first, "fc");
     close_rig(&r);
-    open_rig(&r, &models[4]);
+    open_rig(&r, &models[6]);
     assert_int_equal(r.stages.n_edges, 3);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(r.stages.edges[i].from, 0);
@@ -427,8 +490,8 @@ static void wrong_cuts_are_named(void **state)
                  {{"fc3", "fc2"}, 2, "between 'fc3' and 'fc2'"},
                  {{"fc2", "fc2"}, 2, "between 'fc2' and 'fc2'"}};
     rig r;
-    open_rig(&r, &models[1]);
-    const ru_step_options co = options(&models[1], true);
+    open_rig(&r, &models[3]);
+    const ru_step_options co = options(&models[3], true);
     for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
         ru_stages s;
         ru_err err = {0};
@@ -486,8 +549,8 @@ static void wrong_places_are_named(void **state)
                  {{{"fc2", 1}}, 1, "gives device 2 of 2 nothing to compute"},
                  {{{"fc1", 2}, {"fc", 2}}, 2, "no layer 'fc'"}};
     rig r;
-    open_rig(&r, &models[1]);
-    const ru_step_options co = options(&models[1], true);
+    open_rig(&r, &models[3]);
+    const ru_step_options co = options(&models[3], true);
     for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
         ru_stages s;
         ru_placed p;
@@ -502,5 +565,6 @@ static void wrong_places_are_named(void **state)
 }
 
 RU_TESTS(train_stage, cmocka_unit_test(stages_are_the_step),
+         cmocka_unit_test(a_tied_parameter_learns_in_one_stage),
          cmocka_unit_test(what_crosses_is_listed), cmocka_unit_test(wrong_cuts_are_named),
          cmocka_unit_test(parts_go_in_their_order), cmocka_unit_test(wrong_places_are_named))

@@ -34,7 +34,17 @@ static ru_status full(ru_err *err)
 
 /* -- units ------------------------------------------------------------------------------------- */
 
-/* The name of a matrix without its last word. */
+/* The name of a matrix without its last word; of a later unit with the same one "NAME@2". */
+static const char *own_name(const placer *p, const char *name)
+{
+    uint32_t again = 1;
+    for (uint32_t u = 0; u < p->n; u++) {
+        size_t n = strlen(name);
+        again += strncmp(p->name[u], name, n) == 0 && (p->name[u][n] == 0 || p->name[u][n] == '@');
+    }
+    return again > 1 ? ru_arena_printf(p->arena, "%s@%u", name, again) : name;
+}
+
 static const char *name_of(const placer *p, const ru_node *n)
 {
     for (uint32_t k = 0; k < n->n_in; k++) {
@@ -42,7 +52,8 @@ static const char *name_of(const placer *p, const ru_node *n)
         const char *dot = v->name != NULL ? strrchr(v->name, '.') : NULL;
         if (v->kind == RU_VALUE_STATE && v->type.rank > 1 && v->name != NULL) {
             bool weight = dot != NULL && strcmp(dot, ".weight") == 0;
-            return weight ? ru_arena_strn(p->arena, v->name, dot - v->name) : v->name;
+            const char *name = weight ? ru_arena_strn(p->arena, v->name, dot - v->name) : v->name;
+            return name != NULL ? own_name(p, name) : NULL;
         }
     }
     return n->name != NULL && n->name[0] != 0 ? n->name
@@ -319,15 +330,15 @@ static ru_status number_runs(placer *p, uint32_t *run_of, uint32_t n, ru_err *er
 
 /* -- parts ------------------------------------------------------------------------------------- */
 
-static ru_status find(void *self, const ru_graph *g, ru_arena *arena, uint32_t **part_of,
-                      uint32_t *n, ru_err *err)
+static ru_status find(void *self, const ru_graph *g, const bool *held, ru_arena *arena,
+                      uint32_t **part_of, uint32_t *n, ru_err *err)
 {
     placer *p = self;
     p->g = g;
     p->arena = arena;
     RU_TRY(list_units(p, err));
     ru_part_edge *edges;
-    RU_TRY(ru_pass_part_edges(g, p->unit_of, arena, &edges, &p->n_edges, err));
+    RU_TRY(ru_pass_part_edges(g, p->unit_of, held, arena, &edges, &p->n_edges, err));
     p->edges = edges;
     uint32_t *run_of = RU_NEW(arena, uint32_t, p->n + 1), n_runs = p->n;
     uint32_t *last = RU_NEW(arena, uint32_t, p->in->devices + 1);

@@ -63,9 +63,10 @@ typedef struct cuts {
     uint32_t n;
 } cuts;
 
-static ru_status find_parts(void *self, const ru_graph *g, ru_arena *arena, uint32_t **out,
-                            uint32_t *n_parts, ru_err *err)
+static ru_status find_parts(void *self, const ru_graph *g, const bool *held, ru_arena *arena,
+                            uint32_t **out, uint32_t *n_parts, ru_err *err)
 {
+    (void)held;
     const cuts *all = self;
     const char *const *cut = all->at;
     uint32_t n_cut = all->n;
@@ -97,24 +98,43 @@ static ru_status find_parts(void *self, const ru_graph *g, ru_arena *arena, uint
     return RU_OK;
 }
 
-/* A trained state that two stages read would need the sum of both gradients. */
-static ru_status check_tied(const ru_graph *g, const rui_cutting *c, const uint32_t *part_of,
-                            ru_arena *arena, ru_err *err)
+/* Parameters that learn: stages that read one of them have it together. */
+static ru_status list_learning(const ru_graph *g, const ru_step_options *opt, ru_arena *arena,
+                               bool **out, ru_err *err)
+{
+    bool *learns = RU_NEW(arena, bool, g->n_values);
+    for (uint32_t v = 1; v < g->n_values && learns != NULL; v++) {
+        const ru_value *x = &g->values[v];
+        const ru_param_group *group = rui_step_group(opt, x->name);
+        learns[v] = x->kind == RU_VALUE_STATE && x->role == RU_ROLE_PARAM &&
+                    (group == NULL || !group->freeze);
+    }
+    *out = learns;
+    return learns != NULL ? RU_OK : full(err);
+}
+
+/* A state that forward parts replace would have two new values. */
+static ru_status check_stats(const ru_graph *g, const rui_cutting *c, const uint32_t *part_of,
+                             ru_arena *arena, ru_err *err)
 {
     uint32_t *reader = RU_NEW(arena, uint32_t, g->n_values); /* stage + 1 */
-    if (reader == NULL) {
+    bool *replaced = RU_NEW(arena, bool, g->n_values);
+    if (reader == NULL || replaced == NULL) {
         return full(err);
+    }
+    for (uint32_t u = 0; u < g->n_updates; u++) {
+        replaced[g->updates[u].state.v] = true;
     }
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
             uint32_t v = g->nodes[i].in[k].v;
-            if (g->values[v].kind != RU_VALUE_STATE) {
+            if (!replaced[v]) {
                 continue;
             }
             if (reader[v] != 0 && reader[v] != part_of[i] + 1) {
                 return RU_FAIL(err, RU_E_CONFIG,
-                               "%s: %ss %u and %u both use '%s'; cut so that one %s has all "
-                               "layers that share it, or train data parallel",
+                               "%s: %ss %u and %u both use the running statistic '%s'; cut so "
+                               "that one %s has all layers that share it, or train data parallel",
                                c->key, c->part, reader[v], part_of[i] + 1,
                                g->values[v].name != NULL ? g->values[v].name : "a state", c->part);
             }
@@ -200,6 +220,19 @@ static ru_status forward(stager *c, ru_value_id *loss, rui_loss_out *judged, ru_
     return ru_build_finish(&b, err);
 }
 
+/* What an earlier stage has too learns there. */
+static void drop_held(stager *c)
+{
+    ru_step_graph *s = &c->s->step;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->n_params; k++) {
+        if (!ru_stage_holds(c->all, c->k, s->params[k])) {
+            s->params[n++] = s->params[k];
+        }
+    }
+    s->n_params = n;
+}
+
 /* Gradients of the parameters, and of what came from earlier stages. */
 static ru_status backward(stager *c, ru_value_id loss, ru_err *err)
 {
@@ -267,7 +300,7 @@ static ru_status ends(stager *c, ru_build *b, ru_err *err)
         return full(err);
     }
     for (uint32_t i = 0; i < c->all->n_edges; i++) {
-        if (c->all->edges[i].from == c->k) {
+        if (c->all->edges[i].from == c->k && !c->all->edges[i].held) {
             put_once(s->ends, &s->n_ends, c->all->edges[i].out);
         }
     }
@@ -347,6 +380,7 @@ static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
         e->in = e->to == c->k ? w->map[c->values[i].v] : e->in;
     }
     RU_TRY(rui_step_params(w, err));
+    drop_held(c);
     RU_TRY(backward(c, loss, err));
     rui_step_drop_unused(w);
     RU_TRY(stats(c, err));
@@ -369,13 +403,15 @@ ru_status rui_stages_cut(const ru_graph *model, const ru_step_options *opt, cons
     ru_step_graph none = {0};
     rui_stepper w = {.opt = opt, .arena = arena, .s = &none, .stage = true};
     uint32_t *part_of = NULL;
+    bool *held;
     ru_part_edge *edges;
     RU_TRY(rui_step_groups_check(opt, model, err));
     RU_TRY(rui_step_init(&w, model, 1, err));
     const ru_graph whole = w.model;
-    RU_TRY(how->find(how->self, &whole, arena, &part_of, &all.n, err));
-    RU_TRY(check_tied(&whole, how, part_of, arena, err));
-    RU_TRY(ru_pass_part_edges(&whole, part_of, arena, &edges, &all.n_edges, err));
+    RU_TRY(list_learning(&whole, opt, arena, &held, err));
+    RU_TRY(how->find(how->self, &whole, held, arena, &part_of, &all.n, err));
+    RU_TRY(check_stats(&whole, how, part_of, arena, err));
+    RU_TRY(ru_pass_part_edges(&whole, part_of, held, arena, &edges, &all.n_edges, err));
     all.at = RU_NEW(arena, ru_stage, all.n);
     all.edges = RU_NEW(arena, ru_stage_edge, all.n_edges + 1);
     ru_value_id *values = RU_NEW(arena, ru_value_id, all.n_edges + 1);
@@ -386,6 +422,7 @@ ru_status rui_stages_cut(const ru_graph *model, const ru_step_options *opt, cons
         values[i] = edges[i].value;
         all.edges[i] = (ru_stage_edge){.from = edges[i].from,
                                        .to = edges[i].to,
+                                       .held = held[values[i].v],
                                        .type = ru_graph_value(&whole, values[i])->type};
     }
     for (uint32_t k = all.n; k-- > 0;) {
@@ -400,6 +437,27 @@ ru_status rui_stages_cut(const ru_graph *model, const ru_step_options *opt, cons
     }
     *out = all;
     return RU_OK;
+}
+
+bool ru_stage_holds(const ru_stages *s, uint32_t stage, ru_value_id state)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        is = is || (e->held && e->to == stage && e->in.v == state.v);
+    }
+    return is;
+}
+
+const char *ru_stages_held(const ru_stages *s)
+{
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        if (e->held) {
+            return ru_graph_value(&s->at[e->from].step.graph, e->out)->name;
+        }
+    }
+    return NULL;
 }
 
 ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt, const char *const *cut,

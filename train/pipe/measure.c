@@ -197,6 +197,23 @@ static int64_t bytes_of(const ru_graph *g, ru_value_role role)
     return sum;
 }
 
+/* What a cut behind layer k sends forward. */
+static int64_t crossing(const ru_stages *s, uint32_t k, int64_t micro)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        bool again = e->from > k || e->to <= k;
+        for (uint32_t j = 0; j < i && !e->held; j++) { /* a value crosses a cut once */
+            const ru_stage_edge *o = &s->edges[j];
+            again = again || (o->from == e->from && o->out.v == e->out.v && o->to > k);
+        }
+        int64_t bytes = ru_type_bytes(&e->type);
+        sum += again ? 0 : e->held ? (micro + 1) * bytes / 2 : micro * bytes;
+    }
+    return sum;
+}
+
 static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
 {
     int64_t slots = 0, params = 0, micro = l->micro;
@@ -211,17 +228,9 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
         l->param_bytes[k] = bytes_of(&s->step.graph, RU_ROLE_PARAM);
         params += l->param_bytes[k];
         slots += bytes_of(&s->step.graph, RU_ROLE_SLOT);
-        for (uint32_t i = 0; i < m->stages.n_edges; i++) { /* a value crosses a cut once */
-            const ru_stage_edge *e = &m->stages.edges[i];
-            bool again = false;
-            for (uint32_t j = 0; j < i; j++) {
-                const ru_stage_edge *o = &m->stages.edges[j];
-                again = again || (o->from == e->from && o->out.v == e->out.v && o->to > k);
-            }
-            l->cross_bytes[k] +=
-                e->from <= k && e->to > k && !again ? micro * ru_type_bytes(&e->type) : 0;
-        }
+        l->cross_bytes[k] = crossing(&m->stages, k, micro);
     }
+    l->held = ru_stages_held(&m->stages);
     l->state = params > 0 ? 1 + (double)slots / (double)params : 1;
     return RU_OK;
 }
@@ -526,7 +535,7 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     const ru_pipe_plan *p;
     const char *asked;
     ru_pipe_choice c = {0};
-    if (l->n == 0) {
+    if (l->n == 0 || (l->held != NULL && ru_pipe_flows_on(l->schedule))) {
         choose_data(l, workers, bytes_per_s, &c);
         *out = c;
         return RU_OK;

@@ -27,7 +27,9 @@ typedef struct ru_pipe_layers {
                                         */
     int64_t *param_bytes;
     bool *stats;          /* [n] it has running statistics */
-    int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones */
+    int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones; of a
+                             parameter on both sides half of its gradients and its new value */
+    const char *held;     /* such a parameter; NULL: there is none */
     uint32_t micro;
     ru_pipe_schedule schedule;
     double state;                /* bytes of gradients and slots per byte of parameters */
@@ -64,7 +66,8 @@ typedef struct ru_pipe_choice {
     const char *asked;       /* the policy's input, JSON */
 } ru_pipe_choice;
 
-/* Layers n 0: data parallel. Owner: in `arena`. Errors: those of the policy. */
+/* Layers n 0, or `held` with a schedule that flows on: data parallel. Owner: in `arena`. Errors:
+ * those of the policy. */
 RU_MUST_USE ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
                                      ru_arena *arena, ru_pipe_choice *out, ru_err *err);
 

@@ -162,16 +162,21 @@ static void put_edge(ru_json *j, uint32_t from, uint32_t to, int64_t bytes)
     ru_json_close(j);
 }
 
+/* Forward in a step: of a parameter that both have its new value. */
+static int64_t sent_bytes(const asker *a, const ru_stage_edge *e)
+{
+    return ru_type_bytes(&e->type) * (e->held ? 1 : a->micro);
+}
+
 static void put_edges(const asker *a, ru_json *j)
 {
     uint32_t n = a->placed.n;
     ru_json_open(j, "edges", '[');
     for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
         const ru_stage_edge *e = &a->m.stages.edges[i];
-        int64_t bytes = ru_type_bytes(&e->type) * a->micro;
-        put_edge(j, e->from, e->to, bytes);
+        put_edge(j, e->from, e->to, sent_bytes(a, e));
         if (e->grad.v != 0) {
-            put_edge(j, n + e->to, n + e->from, bytes);
+            put_edge(j, n + e->to, n + e->from, ru_type_bytes(&e->type) * a->micro);
         }
     }
     for (uint32_t k = 0; k < n; k++) { /* also the loss, behind the last one */
@@ -238,7 +243,8 @@ static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c
     for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
         const ru_stage_edge *e = &a->m.stages.edges[i];
         bool crosses = p->device[e->from] != p->device[e->to];
-        c->sent_bytes += crosses ? ru_type_bytes(&e->type) * a->micro * (1 + (e->grad.v != 0)) : 0;
+        int64_t back = e->grad.v != 0 ? ru_type_bytes(&e->type) * a->micro : 0;
+        c->sent_bytes += crosses ? sent_bytes(a, e) + back : 0;
     }
     return RU_OK;
 }

@@ -247,7 +247,9 @@ static ru_status list_states(rui_pipe_worker *w, ru_err *err)
         const ru_graph *g = &w->stages.at[k].step.graph;
         for (uint32_t v = 1; v < g->n_values; v++) {
             const ru_value *x = &g->values[v];
-            if (x->kind == RU_VALUE_STATE && x->name != NULL) {
+            bool here = x->kind == RU_VALUE_STATE && x->name != NULL &&
+                        !ru_stage_holds(&w->stages, k, (ru_value_id){v});
+            if (here) {
                 int64_t bytes = ru_type_bytes(&x->type);
                 w->states[w->n_states++] = (rui_pipe_state){.name = x->name,
                                                             .stage = k,
@@ -302,6 +304,7 @@ static void put_links(rui_pipe_worker *w)
         const ru_stage_edge *e = &s->edges[i];
         uint32_t m = workers[e->from], n = workers[e->to];
         int64_t bytes = ru_type_bytes(&e->type), back = e->grad.v != 0 ? bytes : 0;
+        int64_t there = e->held ? 0 : bytes;
         w->plan.edge[i] = w->n_links;
         for (uint32_t k = 0; k < m * n; k++) {
             uint32_t a = k / n, b = k % n, j = a;
@@ -311,7 +314,7 @@ static void put_links(rui_pipe_worker *w)
             bool meet = j < m * n;
             a += first[e->from];
             b += first[e->to];
-            put_piece(w, a, b, e, false, meet ? bytes : 0);
+            put_piece(w, a, b, e, false, meet ? there : 0);
             put_piece(w, b, a, e, true, meet ? back : 0);
         }
     }
@@ -322,6 +325,14 @@ static void put_links(rui_pipe_worker *w)
             ru_pipe_link l = {
                 .from = first[k] + i / workers[k], .to = first[k] + i % workers[k], .rank = 1};
             put_link(w, &l, 0);
+        }
+    }
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        w->plan.news[i] = w->n_links;
+        for (uint32_t b = 0; b < workers[e->to] && e->held; b++) {
+            ru_pipe_link l = {.from = first[e->from], .to = first[e->to] + b, .rank = 1};
+            put_link(w, &l, ru_type_bytes(&e->type));
         }
     }
     w->plan.state = w->n_links;
@@ -340,7 +351,8 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
         n += workers[k] > 1 ? workers[k] * workers[k] : 0;
     }
     for (uint32_t i = 0; i < s->n_edges; i++) {
-        n += 2 * (uint64_t)workers[s->edges[i].from] * workers[s->edges[i].to];
+        const ru_stage_edge *e = &s->edges[i];
+        n += 2 * (uint64_t)workers[e->from] * workers[e->to] + (e->held ? workers[e->to] : 0);
     }
     if (n > RU_PIPE_LINKS_MAX) {
         return RU_FAIL(err, RU_E_LIMIT,
@@ -349,9 +361,11 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
     }
     w->links = RU_NEW(w->arena, ru_pipe_link, n);
     w->plan = (rui_pipe_plan){.edge = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
+                              .news = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
                               .sum = RU_NEW(w->arena, uint32_t, s->n),
                               .bytes = RU_NEW(w->arena, int64_t, n)};
-    if (w->links == NULL || w->plan.edge == NULL || w->plan.sum == NULL || w->plan.bytes == NULL) {
+    if (w->links == NULL || w->plan.edge == NULL || w->plan.news == NULL || w->plan.sum == NULL ||
+        w->plan.bytes == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     put_links(w);
@@ -412,6 +426,20 @@ static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+/* A stage that is less late than another one would need a newer value of a parameter than there is.
+ */
+static ru_status check_held(const rui_pipe_worker *w, ru_err *err)
+{
+    const char *held = ru_stages_held(&w->stages);
+    return held == NULL || !ru_pipe_flows_on(w->schedule)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "train.pipeline.schedule is %s, and several stages use '%.80s', of which "
+                         "late gradients would leave each another value; take flush or gpipe, set "
+                         "model.tie: false, or cut so that one stage has all layers that use it",
+                         ru_pipe_schedule_names[w->schedule], held);
+}
+
 /* Without gradients from later stages a stage would run ahead of them without end. */
 static ru_status check_back(const ru_stages *s, ru_err *err)
 {
@@ -453,6 +481,7 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
         RU_TRY(ru_stages_build(&t->model.train, &so, j->pipeline.cut.at, j->pipeline.cut.n,
                                w->arena, &w->stages, err));
         RU_TRY(check_back(&w->stages, err));
+        RU_TRY(check_held(w, err));
     }
     RU_TRY(list_seats(w, err));
     RU_TRY(list_states(w, err));

@@ -144,7 +144,7 @@ static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
     for (uint32_t i = 0; i < 2 * w->stages.n_edges; i++) {
         const ru_stage_edge *x = &w->stages.edges[i / 2];
         bool back = i % 2 == 1;
-        ru_value_id v = back ? x->grad : x->out;
+        ru_value_id v = back ? x->grad : x->held ? (ru_value_id){0} : x->out;
         if ((back ? x->to : x->from) == w->at->stage && v.v != 0) {
             all[n] = (leaving){.w = w, .edge = i / 2, .back = back};
             ports[n] = (ru_exe_port){.value = v, .leaves = true, .fn = on_made, .self = &all[n]};
@@ -322,6 +322,20 @@ static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+/* Memory in which parameters go from one part of this worker to another. */
+static ru_status open_news(rui_pipe_worker *w, ru_err *err)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
+        const ru_stage_edge *e = &w->stages.edges[i];
+        bool here = e->held && rui_pipe_own(w, e->from) != NULL && rui_pipe_own(w, e->to) != NULL;
+        int64_t bytes = ru_type_bytes(&e->type);
+        most = here && bytes > most ? bytes : most;
+    }
+    w->news = most > 0 ? ru_arena_alloc(w->arena, most, 64) : NULL;
+    return most == 0 || w->news != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+}
+
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -346,6 +360,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
     RU_TRY(tell_memory(w, err));
+    RU_TRY(open_news(w, err));
     size_sums(w);
     return rui_flows_open(w, err);
 }
@@ -382,7 +397,7 @@ static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back)
 {
     for (uint32_t i = 0; i < w->stages.n_edges; i++) {
         const ru_stage_edge *x = &w->stages.edges[i];
-        ru_value_id v = back ? x->seed : x->in;
+        ru_value_id v = back ? x->seed : x->held ? (ru_value_id){0} : x->in;
         bool here = rui_pipe_own(w, back ? x->to : x->from) != NULL; /* put there by on_made */
         if ((back ? x->from : x->to) != w->at->stage || v.v == 0 || here) {
             continue;
@@ -634,6 +649,46 @@ static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *ov
     return RU_OK;
 }
 
+/* The new values of parameters that later stages have too: to their workers, or parts here. */
+static ru_status give_news(rui_pipe_worker *w, uint32_t round, ru_err *err)
+{
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
+        const ru_stage_edge *e = &w->stages.edges[i];
+        const rui_pipe_part *from = rui_pipe_own(w, e->from), *to = rui_pipe_own(w, e->to);
+        if (!e->held || from == NULL || w->seats.replica > 0) {
+            continue;
+        }
+        void *at = w->news;
+        for (uint32_t k = 0; k < w->seats.workers[e->to]; k++) {
+            uint32_t link = w->plan.news[i] + k;
+            RU_TRY(to == NULL ? rui_flow_place(w, link, round, &at) : RU_OK);
+            RU_TRY(ru_exe_state_read(from->home, e->out, at, err));
+            if (to == NULL) {
+                rui_flow_go(w, link, round);
+            }
+        }
+        RU_TRY(to != NULL ? ru_exe_state_write(to->home, e->in, at, err) : RU_OK);
+    }
+    return RU_OK;
+}
+
+/* Those that earlier stages made in the step before. */
+static ru_status take_news(rui_pipe_worker *w, uint32_t round, ru_err *err)
+{
+    for (uint32_t i = 0; i < w->stages.n_edges && round > 0; i++) {
+        const ru_stage_edge *e = &w->stages.edges[i];
+        const rui_pipe_part *to = rui_pipe_own(w, e->to);
+        uint32_t link = w->plan.news[i] + w->seats.replica;
+        void *at;
+        if (e->held && to != NULL && rui_pipe_own(w, e->from) == NULL) {
+            RU_TRY(rui_flow_place(w, link, round - 1, &at));
+            RU_TRY(ru_exe_state_write(to->home, e->in, at, err));
+            rui_flow_go(w, link, round - 1);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -643,11 +698,13 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     ru_time begun = ru_clock_now();
     int64_t read_ns = t->split.input_ns;
     w->waited_ns = 0;
+    RU_TRY(take_news(w, (uint32_t)(step - w->first_step), err));
     RU_TRY(w->course.on ? parts_on(w, step, lr, &d, err) : parts(w, step, lr, &d, err));
     const ru_run_args args = {.seed = (uint64_t)t->job->train.seed, .step = step};
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         RU_TRY(update(w, lr, &args, err));
     }
+    RU_TRY(give_news(w, (uint32_t)(step - w->first_step), err));
     w->at = w->parts;
     t->batch = t->job->train.batch;
     t->step_done = step + 1;

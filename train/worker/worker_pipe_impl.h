@@ -69,9 +69,11 @@ typedef struct rui_pipe_part {
 } rui_pipe_part;
 
 /* Links between seats: of each edge by the replicas of both stages, forward and back; of each stage
- * with several workers, from each to each, their sums of gradients; of each stage its state. */
+ * with several workers, from each to each, their sums of gradients; of a parameter that several
+ * stages have its new values, to each worker of the other stage; of each stage its state. */
 typedef struct rui_pipe_plan {
     uint32_t *edge; /* [n_edges] its first link */
+    uint32_t *news; /* [n_edges] the first of those of new values, if the edge is `held` */
     uint32_t *sum;  /* [stages] */
     uint32_t sums;  /* the first of all of them */
     uint32_t state; /* of stage 0 */
@@ -164,6 +166,7 @@ typedef struct rui_pipe_worker {
     rui_pipe_course course;
     ru_stream *stream;
     rui_flow *flows; /* [n_links] */
+    void *news;      /* of a parameter that two parts here have */
     uint32_t saves;
     int64_t waited_ns; /* in the step under way */
     rui_pipe_names names;

@@ -98,11 +98,12 @@ typedef struct ru_part_edge {
 } ru_part_edge;
 
 /* What crosses between the parts of `g`, where node i belongs to part part_of[i] [g->n_nodes]:
- * each value once for each part that needs it, by from, to and id. The list lives in `arena`.
- * Errors: RU_E_ARG when a node needs a value of a later part. */
+ * each value once for each part that needs it, by from, to and id. A state v with held[v]
+ * [g->n_values; NULL: none] counts as made by the first part that reads it. The list lives in
+ * `arena`. Errors: RU_E_ARG when a node needs a value of a later part. */
 RU_MUST_USE ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part_of,
-                                         ru_arena *arena, ru_part_edge **edges, uint32_t *n,
-                                         ru_err *err);
+                                         const bool *held, ru_arena *arena, ru_part_edge **edges,
+                                         uint32_t *n, ru_err *err);
 /* Part k: its nodes in their order. What earlier parts make becomes an input (behind those inputs
  * of `g` that it reads), what later parts need an output (behind those outputs of `g` that it
  * makes). Constants and states that it does not read are left out; part 0 has the states that no

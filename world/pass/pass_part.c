@@ -4,7 +4,8 @@
  *     part 1:          b, c --> d --> e        an input there, an output here
  *     part 2:          b, e --> f --> loss
  *
- * Constants and states belong to every part that reads them. */
+ * Constants and states belong to every part that reads them; who sums gradients of such a state
+ * asks for an edge from its first reader to each other one. */
 #include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
@@ -46,13 +47,34 @@ static void put_edge(ru_part_edge *at, uint32_t *n, ru_part_edge x)
     ++*n;
 }
 
-ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part_of, ru_arena *arena,
-                             ru_part_edge **edges, uint32_t *n, ru_err *err)
+/* Part from which each value comes [g->n_values]; UINT32_MAX: from none. NULL: no memory. */
+static uint32_t *sources(const ru_graph *g, const uint32_t *part_of, const bool *held,
+                         ru_arena *arena)
+{
+    uint32_t *from = RU_NEW(arena, uint32_t, g->n_values);
+    for (uint32_t v = 0; v < g->n_values && from != NULL; v++) {
+        from[v] = maker(g, part_of, (ru_value_id){v});
+    }
+    for (uint32_t i = 1; i < g->n_nodes && from != NULL && held != NULL; i++) {
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
+            uint32_t v = g->nodes[i].in[k].v;
+            from[v] = held[v] && part_of[i] < from[v] ? part_of[i] : from[v];
+        }
+    }
+    return from;
+}
+
+ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part_of, const bool *held,
+                             ru_arena *arena, ru_part_edge **edges, uint32_t *n, ru_err *err)
 {
     uint32_t most = 0, count = 0;
+    const uint32_t *from_of = sources(g, part_of, held, arena);
+    if (from_of == NULL) {
+        return full(err);
+    }
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
-            uint32_t from = maker(g, part_of, g->nodes[i].in[k]);
+            uint32_t from = from_of[g->nodes[i].in[k].v];
             if (from != UINT32_MAX && from > part_of[i]) {
                 return RU_FAIL(err, RU_E_ARG,
                                "node %u of part %u needs a value of the later part %u", i,
@@ -68,7 +90,7 @@ ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part_of, ru_aren
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
             ru_value_id v = g->nodes[i].in[k];
-            uint32_t from = maker(g, part_of, v);
+            uint32_t from = from_of[v.v];
             if (from != UINT32_MAX && from != part_of[i]) {
                 put_edge(at, &count, (ru_part_edge){.from = from, .to = part_of[i], .value = v});
             }
@@ -158,7 +180,7 @@ ru_status ru_pass_part(const ru_graph *g, const uint32_t *part_of, uint32_t k, r
     if (used == NULL) {
         return full(err);
     }
-    RU_TRY(ru_pass_part_edges(g, part_of, arena, &edges, &n, err));
+    RU_TRY(ru_pass_part_edges(g, part_of, NULL, arena, &edges, &n, err));
     mark_used(g, part_of, k, used);
     RU_TRY(rui_copy_values(g, arena, &p, err));
     RU_TRY(settle_values(g, part_of, k, used, &p, err));
