@@ -75,21 +75,40 @@ void rui_agent_changed(rui_agent *a)
     ru_loop_after(a->loop, tell, a);
 }
 
-static void dial(rui_agent *a, ru_time now)
+/* Where the scheduler is now, if the file can be read; true: not where it was dialed last. */
+static bool look_up(rui_agent *a, ru_err *err)
 {
     char *text;
     int64_t n = 0;
-    ru_err err = {0};
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    ru_status st = ru_file_read(a->opt->find, 256, &scratch, &text, &n, &err);
-    if (st == RU_OK) {
+    bool moved = false;
+    if (ru_file_read(a->opt->find, sizeof a->dialed - 1, &scratch, &text, &n, err) == RU_OK) {
         text[strcspn(text, "\n")] = 0;
-        st = ru_guest_dial(a->guest, text, now, &err);
+        moved = strcmp(text, a->dialed) != 0;
+        (void)snprintf(a->dialed, sizeof a->dialed, "%s", text);
     }
     ru_arena_fini(&scratch);
-    if (st != RU_OK) {
+    return moved;
+}
+
+static void dial(rui_agent *a, ru_time now)
+{
+    ru_err err = {0};
+    (void)look_up(a, &err);
+    if (err.status != RU_OK || ru_guest_dial(a->guest, a->dialed, now, &err) != RU_OK) {
         ru_loop_timer(a->loop, on_timer, a, TIMER_DIAL, ru_time_after(now, dial_ns));
+    }
+}
+
+/* Another scheduler leads when the address changes; the one before may not know it yet. */
+static void follow_lead(rui_agent *a, ru_time now)
+{
+    ru_err err = {0};
+    if (a->up && look_up(a, &err)) {
+        ru_log(RU_LOG_INFO, "cluster", "lead", "the scheduler is at %s now", a->dialed);
+        a->up = false;
+        dial(a, now);
     }
 }
 
@@ -111,18 +130,34 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
     ru_loop_timer(a->loop, on_timer, a, TIMER_DIAL, ru_time_after(now, dial_ns));
 }
 
-/* New orders in place of the old ones. */
+bool rui_agent_hear(rui_agent *a, const void *data, int64_t size_bytes)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_cluster_orders *o = RU_NEW(&arena, ru_cluster_orders, 1);
+    bool fine = o != NULL && ru_cluster_orders_get(data, size_bytes, &arena, o);
+    if (!fine) {
+        ru_log(RU_LOG_ERROR, "cluster", "orders", "the scheduler sent what are no orders");
+    } else if (o->epoch < a->heard.epoch) {
+        ru_log(RU_LOG_WARN, "cluster", "orders",
+               "a scheduler of epoch %llu gave orders after that of %llu",
+               (unsigned long long)o->epoch, (unsigned long long)a->heard.epoch);
+        fine = false;
+    }
+    if (!fine) {
+        ru_arena_fini(&arena);
+        return false;
+    }
+    a->heard = *o;
+    ru_arena_fini(&a->heard_arena);
+    a->heard_arena = arena;
+    return true;
+}
+
 static void on_message(void *self, uint32_t what, const void *data, int64_t size_bytes, ru_time now)
 {
     rui_agent *a = self;
-    if (what != RU_CLUSTER_ORDERS) {
-        return;
-    }
-    ru_arena_fini(&a->heard_arena);
-    ru_arena_init(&a->heard_arena, 0);
-    if (!ru_cluster_orders_get(data, size_bytes, &a->heard_arena, &a->heard)) {
-        ru_log(RU_LOG_ERROR, "cluster", "orders", "the scheduler sent what are no orders");
-        a->heard = (ru_cluster_orders){0};
+    if (what != RU_CLUSTER_ORDERS || !rui_agent_hear(a, data, size_bytes)) {
         return;
     }
     rui_agent_follow(a, now);
@@ -144,6 +179,7 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         }
         rui_agent_follow(a, now);
     } else if (what == TIMER_TICK) {
+        follow_lead(a, now);
         rui_agent_follow(a, now);
         if (a->leaving && !a->up && ru_time_since(now, a->noticed) > alone_ns) {
             rui_agent_clear(a, SIGTERM, now);

@@ -37,6 +37,7 @@ typedef struct rui_agent {
     struct ru_link_tcp *link;
     struct ru_guest *guest;
     bool up;
+    char dialed[256];    /* address of the scheduler */
     bool leaving;        /* it had its notice */
     ru_time noticed;     /* when */
     uint32_t told_lacks; /* RU_GROUP_* that the log already says this machine cannot bound */
@@ -60,6 +61,9 @@ void rui_agent_clear(rui_agent *a, int sig, ru_time now);
 bool rui_agent_busy(const rui_agent *a);
 /* Look at what workers told; true: somebody still has to tell where it listens. */
 bool rui_agent_look(rui_agent *a, ru_time now);
+/* agent.c: orders in place of the old ones. false: they are none, or those of a scheduler that led
+ * before the one whose orders it has. */
+bool rui_agent_hear(rui_agent *a, const void *data, int64_t size_bytes);
 /* agent.c: tell the scheduler soon. */
 void rui_agent_changed(rui_agent *a);
 

@@ -461,6 +461,9 @@ ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
         b->method = (ru_alloc_method)e->a;
         b->demote_ms = e->b;
         return RU_OK;
+    case RU_BOOK_DOWN:
+        b->down_seq = e->seq;
+        return RU_OK;
     case RU_BOOK_SCALE:
     case RU_BOOK_CANCEL:
     case RU_BOOK_FAIL:

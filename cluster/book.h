@@ -38,6 +38,7 @@ typedef enum ru_book_kind {
     RU_BOOK_USER = 9,   /* a: slots at one time, 0: no limit; text: ru_book_user as JSON */
     RU_BOOK_MARKET = 10, /* cluster/spot.h */
     RU_BOOK_METHOD = 11, /* a: ru_alloc_method; b: its demote_s, 1e-3; before the first: pollux */
+    RU_BOOK_DOWN = 12,   /* the cluster ended as it was asked to */
     RU_BOOK_KINDS
 } ru_book_kind;
 
@@ -99,6 +100,7 @@ typedef struct ru_book {
     uint32_t n_nodes, n_live, n_users;
     uint32_t of[RU_BOOK_LIVE_MAX]; /* number of the job in a slot; 0: none */
     int64_t seq, at_ns;            /* of the last event */
+    int64_t down_seq;              /* of the last DOWN; 0: none */
     ru_spot spot;                  /* nodes of markets */
     int64_t spot_ns;               /* of all jobs */
     struct rui_book_plan *plan;    /* GRANTs so far */

@@ -43,12 +43,13 @@
     X(getlength)               \
     X(clear)
 
-enum { VERSION = 1, COLUMNS = 10, WHY_MAX = 400 };
+enum { VERSION = 1, COLUMNS = 10, ROWS = 500, WHY_MAX = 400 };
 
 static const int64_t patience_ns = 5 * INT64_C(1000000000), step_ns = 50 * INT64_C(1000000);
 static const int64_t open_ns = 2 * INT64_C(1000000000);
 
 /* Of pg_try_advisory_lock ("rucjrnl1"), and of who makes the tables ("rucjrnl2"). */
+#define LOCK_LEAD "8247050049168289841"
 #define LOCK_MAKE "8247050049168289842"
 
 typedef struct store {
@@ -309,8 +310,55 @@ static ru_status reach(store *s, ru_err *err)
     return st;
 }
 
+static ru_status take(store *s, ru_err *err)
+{
+    PGresult *r;
+    RU_TRY(ask(s, "SELECT pg_try_advisory_lock(" LOCK_LEAD ")", 0, NULL, &r, err));
+    bool mine = s->getvalue(r, 0, 0)[0] != 0;
+    s->clear(r);
+    if (!mine) {
+        return RU_FAIL(err, RU_E_AGAIN, "another scheduler leads the cluster by the journal %s",
+                       s->address);
+    }
+    RU_TRY(ask(s,
+               "UPDATE rubato_cluster SET epoch = epoch + 1 RETURNING epoch::bigint,"
+               " (SELECT coalesce(max(seq), 0)::bigint FROM rubato_journal)",
+               0, NULL, &r, err));
+    s->epoch = (uint64_t)number(s, r, 0, 0);
+    int64_t seq = number(s, r, 0, 1), knew = s->seq;
+    s->clear(r);
+    s->leads = seq >= knew;
+    s->seq = seq;
+    return s->leads
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA,
+                         "the journal %s ends at event %lld, and event %lld was written: it is "
+                         "an older copy",
+                         s->address, (long long)seq, (long long)knew);
+}
+
 /* -- the operations ------------------------------------------------------------------------------
  */
+
+static ru_status lead(void *self, uint64_t *epoch, ru_err *err)
+{
+    store *s = self;
+    if (s->leads && (!s->consumeInput(s->db) || s->status(s->db) != CONNECTION_OK)) {
+        return lost(s, "the connection broke", err);
+    }
+    if (!s->ready) {
+        RU_TRY(reach(s, err));
+    }
+    if (!s->leads) {
+        ru_status st = take(s, err);
+        if (st != RU_OK && st != RU_E_AGAIN) {
+            hang_up(s); /* it may have the lock */
+        }
+        RU_TRY(st);
+    }
+    *epoch = s->epoch;
+    return RU_OK;
+}
 
 static void put_bytes(ru_text *t, const char *text)
 {
@@ -388,12 +436,68 @@ static ru_status append(void *self, ru_journal_event *events, uint32_t n, ru_err
     return st;
 }
 
+static ru_status read_rows(store *s, const PGresult *r, int64_t *seq,
+                           ru_status (*fn)(void *arg, const ru_journal_event *e, ru_err *err),
+                           void *arg, ru_err *err)
+{
+    ru_status st = RU_OK;
+    for (int k = 0; st == RU_OK && k < s->ntuples(r); k++) {
+        const ru_journal_event e = {.seq = number(s, r, k, 0),
+                                    .at_ns = number(s, r, k, 1),
+                                    .wall_ns = number(s, r, k, 2),
+                                    .kind = (uint32_t)number(s, r, k, 3),
+                                    .job = number(s, r, k, 4),
+                                    .node = number(s, r, k, 5),
+                                    .a = number(s, r, k, 6),
+                                    .b = number(s, r, k, 7),
+                                    .who = s->getvalue(r, k, 8),
+                                    .text = s->getvalue(r, k, 9)};
+        if (e.seq != *seq + 1) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "the journal %s is damaged: event %lld is followed by %lld; put back a "
+                           "copy of the database",
+                           s->address, (long long)*seq, (long long)e.seq);
+        }
+        *seq = e.seq;
+        st = fn(arg, &e, err);
+    }
+    return st;
+}
+
+static ru_status read_all(void *self, int64_t seq,
+                          ru_status (*fn)(void *arg, const ru_journal_event *e, ru_err *err),
+                          void *arg, ru_err *err)
+{
+    store *s = self;
+    ru_status st = RU_OK;
+    char from[32];
+    const char *value = from;
+    for (int n = ROWS; st == RU_OK && n == ROWS;) {
+        PGresult *r;
+        if (!s->ready) {
+            return RU_FAIL(err, RU_E_PEER, "the journal %s is not there: %s", s->address, s->why);
+        }
+        (void)snprintf(from, sizeof from, "%lld", (long long)seq);
+        RU_TRY(ask(s,
+                   "SELECT seq::bigint,at_ns::bigint,wall_ns::bigint,kind::bigint,job::bigint,"
+                   "node::bigint,a::bigint,b::bigint,who::bytea,text::bytea FROM rubato_journal "
+                   "WHERE seq > $1::bigint"
+                   " ORDER BY seq LIMIT 500",
+                   1, &value, &r, err));
+        n = s->ntuples(r);
+        st = read_rows(s, r, &seq, fn, arg, err);
+        s->clear(r);
+    }
+    return st;
+}
+
 static void close_store(void *self)
 {
     hang_up(self);
 }
 
-static const ru_journal_ops ops = {.name = "postgres", .append = append, .close = close_store};
+static const ru_journal_ops ops = {
+    .name = "postgres", .append = append, .read = read_all, .lead = lead, .close = close_store};
 
 ru_status rui_journal_postgres(const char *address, const char *folder, ru_arena *arena,
                                ru_journal *out, ru_err *err)

@@ -201,6 +201,29 @@ static void what_is_no_journal_is_refused(void **state)
     place_close(&p);
 }
 
-RU_TESTS(cluster_journal, cmocka_unit_test(a_damaged_journal_names_its_copy),
+/* What stands in CLUSTER.yaml is copied and shown, so no password may stand there. */
+static void addresses_have_no_password(void **state)
+{
+    (void)state;
+    static const char *const fine[] = {
+        "/var/lib/rubato/journal",   "journal:1",
+        "postgres://u@h/d",          "postgresql://u@h:5432/d?sslmode=require",
+        "postgres:///d?host=/run/s", "postgres://u@[::1]:5432/d"};
+    static const char *const bad[] = {
+        "postgres://u:hush@h/d", "postgres://u:hush@h",
+        "mysql://h/d",           "postgres://h/d?password=hush",
+        "postgres://u:@h/d",     "postgres://u@x:hush@h?sslpassword=hush"};
+    ru_err err = {0};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(fine); k++) {
+        assert_ok(ru_journal_check(fine[k], &err), err);
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        assert_int_equal(ru_journal_check(bad[k], &err), RU_E_CONFIG);
+        assert_null(strstr(err.text, "hush"));
+    }
+}
+
+RU_TESTS(cluster_journal, cmocka_unit_test(addresses_have_no_password),
+         cmocka_unit_test(a_damaged_journal_names_its_copy),
          cmocka_unit_test(a_full_disk_takes_nothing), cmocka_unit_test(events_stay),
          cmocka_unit_test(what_is_no_journal_is_refused))

@@ -12,6 +12,7 @@
 #include "env/process/self.h"
 
 static const int64_t tick_ns = 500000000, minute_ns = 60 * INT64_C(1000000000);
+static const int64_t wait_ns = 200000000;
 
 /* -- journal -------------------------------------------------------------------------------------
  */
@@ -98,6 +99,9 @@ static void on_state(rui_scheduler *s, const ru_event *ev)
     l->state = st;
     l->known = true;
     l->heard = ev->now;
+    if (!s->leads) {
+        return; /* it says so again */
+    }
     bool gone = st.leaving && !rui_scheduler_lives_on(s, k);
     uint32_t slots = gone ? 0 : st.slots;
     if (k == s->book.n_nodes || s->book.nodes[k].slots != slots) {
@@ -170,6 +174,7 @@ static void tell_all(rui_scheduler *s, ru_time now)
         if (n > 0 && hash != l->told_hash) {
             l->told_hash = hash;
             o->number = ++s->number;
+            o->epoch = s->epoch;
             l->told = *o;
             n = ru_cluster_orders_put(o, bytes);
             ru_fx_send(fx, l->guest, RU_CLUSTER_ORDERS, bytes, n);
@@ -275,6 +280,9 @@ static void plan(rui_scheduler *s)
 
 void rui_scheduler_settle(rui_scheduler *s, ru_time now)
 {
+    if (!s->leads) {
+        return;
+    }
     rui_scheduler_judge(s);
     if (s->plan_due && !s->closing && ru_time_since(now, s->planned) >= s->gap_ns) {
         plan(s);
@@ -282,6 +290,11 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
     tell_all(s, now);
     if (s->closing && rui_scheduler_silence(s) && rui_market_empty(s) &&
         (s->slurm == NULL || ru_slurm_empty(s->slurm))) {
+        const ru_journal_event e = {.kind = RU_BOOK_DOWN, .who = "admin"};
+        ru_err err;
+        if (s->book.down_seq < s->book.seq && rui_scheduler_event(s, e, &err) != RU_OK) {
+            ru_log(RU_LOG_ERROR, "cluster", "journal", "%s", err.text);
+        }
         ru_loop_stop(s->loop);
     }
 }
@@ -290,7 +303,7 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
 static void copy(rui_scheduler *s)
 {
     ru_err err;
-    if (s->copied_seq == s->book.seq) {
+    if (s->journal.ops->snapshot == NULL || s->copied_seq == s->book.seq) {
         return;
     }
     s->copied_seq = s->book.seq;
@@ -299,10 +312,44 @@ static void copy(rui_scheduler *s)
     }
 }
 
+/* Does it still lead, or again? What was written when the database was lost is in the book then. */
+static bool keep_lead(rui_scheduler *s)
+{
+    ru_err err = {0};
+    uint64_t epoch = s->epoch;
+    if (s->journal.ops->lead == NULL) {
+        return true;
+    }
+    s->lead = s->journal.ops->lead(s->journal.self, &epoch, &err);
+    bool alone = s->lead == RU_OK && (epoch == s->epoch || epoch == s->epoch + 1);
+    if (alone && !s->leads) {
+        s->lead = s->journal.ops->read(s->journal.self, s->book.seq, fold_one, s, &err);
+        if (s->lead == RU_OK) {
+            ru_log(RU_LOG_INFO, "cluster", "lead", "leads again, epoch %llu",
+                   (unsigned long long)epoch);
+            s->plan_due = true;
+        }
+    }
+    if (s->leads && s->lead != RU_OK) {
+        ru_log(RU_LOG_WARN, "cluster", "lead", "%s; jobs go on, nothing else is done", err.text);
+    }
+    if (s->lead == RU_E_AGAIN || s->lead == RU_E_DATA || (s->lead == RU_OK && !alone)) {
+        s->ousted = true; /* what it knows is not what has happened */
+        ru_loop_stop(s->loop);
+    }
+    s->leads = s->lead == RU_OK && alone;
+    s->epoch = s->leads ? epoch : s->epoch;
+    return s->leads;
+}
+
 static void on_tick(void *self, uint32_t what, ru_time now)
 {
     rui_scheduler *s = self;
     (void)what;
+    ru_loop_timer(s->loop, on_tick, s, 0, ru_time_after(now, tick_ns));
+    if (!keep_lead(s)) {
+        return;
+    }
     for (uint32_t k = 0; k < s->book.n_nodes; k++) {
         rui_live *l = &s->live[k];
         ru_time heard = l->known ? l->heard : s->opened;
@@ -321,7 +368,6 @@ static void on_tick(void *self, uint32_t what, ru_time now)
         copy(s);
     }
     rui_scheduler_settle(s, now);
-    ru_loop_timer(s->loop, on_tick, s, 0, ru_time_after(now, tick_ns));
 }
 
 ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err)
@@ -410,18 +456,68 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(self);
 }
 
+/* A database may come back, and a password be put right. */
+static bool waits(const rui_scheduler *s)
+{
+    return s->lead != RU_OK && s->lead != RU_E_DATA && s->lead != RU_E_MEM;
+}
+
+/* Fold what the leader writes, until this one leads. */
+static void on_wait(void *self, uint32_t what, ru_time now)
+{
+    rui_scheduler *s = self;
+    (void)what;
+    ru_status was = s->lead;
+    s->lead = s->journal.ops->lead(s->journal.self, &s->epoch, s->err);
+    if (s->lead != was && waits(s)) {
+        ru_log(RU_LOG_INFO, "cluster", "wait", "%s", s->err->text);
+    }
+    if (s->lead == RU_OK || s->lead == RU_E_AGAIN) {
+        ru_status st = s->journal.ops->read(s->journal.self, s->book.seq, fold_one, s, s->err);
+        s->lead = st == RU_OK ? s->lead : st;
+    }
+    if (waits(s)) {
+        ru_loop_timer(s->loop, on_wait, s, 0, ru_time_after(now, wait_ns));
+    } else {
+        ru_loop_stop(s->loop);
+    }
+}
+
+/* *goes: it leads; else the cluster went down, or this process shall end. */
+static ru_status get_lead(rui_scheduler *s, bool *goes, ru_err *err)
+{
+    int64_t began = s->book.seq;
+    s->err = err;
+    if (s->journal.ops->lead != NULL) {
+        s->lead = RU_E_PEER;
+        ru_loop_timer(s->loop, on_wait, s, 0, ru_clock_now());
+        RU_TRY(ru_loop_run(s->loop, err));
+        RU_TRY(waits(s) ? RU_OK : s->lead);
+    }
+    s->leads = s->lead == RU_OK;
+    *goes = s->leads && (s->book.down_seq <= began || s->book.down_seq < s->book.seq);
+    return RU_OK;
+}
+
 static ru_status run(rui_scheduler *s, ru_err *err)
 {
-    const char *path = ru_path_join(s->arena, s->opt->folder, "journal");
     int fd = ru_self_stop_fd();
-    RU_TRY(path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a scheduler")
-                        : ru_journal_sqlite(path, s->arena, &s->journal, err));
+    bool goes;
+    RU_TRY(ru_journal_open(s->opt->journal, s->opt->folder, s->arena, &s->journal, err));
     RU_TRY(ru_book_init(&s->book, s->arena, err));
     s->figures = ru_arena_zalloc(s->arena, RU_BOOK_LIVE_MAX * (int64_t)sizeof *s->figures, 8);
     if (s->figures == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
     }
     RU_TRY(s->journal.ops->read(s->journal.self, 0, fold_one, s, err));
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(s->loop, fd, 1, on_stop, s->loop, err));
+    }
+    RU_TRY(get_lead(s, &goes, err));
+    if (!goes) {
+        return RU_OK;
+    }
+    s->opened = ru_clock_now();
     s->opened_at_ns = s->book.at_ns;
     RU_TRY(set_method(s, err));
     s->bridge.loop = s->loop;
@@ -434,9 +530,6 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     RU_TRY(ru_http_open(&ho, s->arena, &s->http, err));
     RU_TRY(put_address(s, "agents", ru_link_tcp_address(s->link), err));
     RU_TRY(put_address(s, "http", ru_http_address(s->http), err));
-    if (fd >= 0) {
-        RU_TRY(ru_loop_fd(s->loop, fd, 1, on_stop, s->loop, err));
-    }
     s->plan_due = true;
     s->seats_enough = ru_clock_now();
     if (s->opt->slurm != NULL) {
@@ -444,7 +537,8 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     }
     RU_TRY(rui_market_open(s, err));
     on_tick(s, 0, ru_clock_now());
-    return ru_loop_run(s->loop, err);
+    RU_TRY(ru_loop_run(s->loop, err));
+    return !s->ousted ? RU_OK : RU_FAIL(err, RU_E_CANCELLED, "another scheduler leads");
 }
 
 ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_err *err)

@@ -169,6 +169,9 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
         rui_market_explain(s, j, t);
         return RU_OK;
     }
+    if (!s->leads) {
+        ru_text_put(t, "the journal is not there: until it is, everything stays as it is\n");
+    }
     const ru_cluster_figures *f = rui_scheduler_figures(s, j);
     put_method(s, j, f, t);
     if (j->cancelled) {

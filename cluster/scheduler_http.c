@@ -61,6 +61,7 @@ static void refuse(asked *q, const ru_err *err)
     uint32_t status = err->status == RU_E_MISSING                               ? 404
                       : err->status == RU_E_PERM                                ? 403
                       : err->status == RU_E_AGAIN || err->status == RU_E_LIMIT  ? 429
+                      : err->status == RU_E_PEER                                ? 503
                       : err->status == RU_E_CREATE || err->status == RU_E_IO    ? 507
                       : err->status == RU_E_CONFIG || err->status == RU_E_USAGE ? 400
                                                                                 : 500;
@@ -193,8 +194,8 @@ static void put_of(audit_of *a, const ru_journal_event *e)
         } else {
             ru_table_textf(&a->t, "market %lld", (long long)e->node);
         }
-    } else if (e->kind == RU_BOOK_METHOD) {
-        ru_table_str(&a->t, "plans");
+    } else if (e->kind == RU_BOOK_METHOD || e->kind == RU_BOOK_DOWN) {
+        ru_table_str(&a->t, e->kind == RU_BOOK_DOWN ? "cluster" : "plans");
     } else if (e->kind == RU_BOOK_USER) {
         ru_book_user u;
         ru_err err;
@@ -208,8 +209,9 @@ static void put_of(audit_of *a, const ru_journal_event *e)
 /* For people in UTC, as in the logs of runs; for programs in seconds since 1970. */
 static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 {
-    static const char *const kinds[] = {"?",    "submit", "node",  "grant", "scale",  "cancel",
-                                        "fail", "end",    "drain", "user",  "market", "method"};
+    static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
+                                        "cancel", "fail",   "end",  "drain", "user",
+                                        "market", "method", "down"};
     static const char *const deals[] = {"price", "rent", "renew", "give back", "clock"};
     audit_of *a = arg;
     ru_table *t = &a->t;

@@ -42,7 +42,11 @@ typedef struct rui_scheduler {
         ru_cluster_figures is;
     } * figures;               /* [RU_BOOK_LIVE_MAX] by slot */
     struct rui_commit *commit; /* scheduler_http.c; NULL: none yet */
-    uint64_t number;           /* of orders */
+    uint64_t number, epoch;    /* of orders, of who leads */
+    bool ousted;               /* another one led meanwhile */
+    bool leads;                /* else nothing can be made durable, so nobody is told anything */
+    ru_status lead;            /* of the last try to lead */
+    ru_err *err;               /* of who waits for the lead */
     ru_time opened;
     int64_t opened_at_ns; /* on the cluster's clock */
     ru_time planned, copy_at;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { VERSION = 4 };
+enum { VERSION = 5 };
 
 static void put_text(ru_wire_out *o, const char *text)
 {
@@ -89,6 +89,7 @@ int64_t ru_cluster_orders_put(const ru_cluster_orders *s, void *into)
     ru_wire_out o = ru_wire_out_into(into, RU_CLUSTER_MESSAGE_BYTES);
     ru_wire_put_u32(&o, VERSION);
     ru_wire_put_u64(&o, s->number);
+    ru_wire_put_u64(&o, s->epoch);
     ru_wire_put_u32(&o, s->n);
     for (uint32_t k = 0; k < s->n; k++) {
         const ru_cluster_order *p = &s->at[k];
@@ -112,6 +113,7 @@ bool ru_cluster_orders_get(const void *data, int64_t size_bytes, ru_arena *arena
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     bool known = ru_wire_u32(&in) == VERSION;
     out->number = ru_wire_u64(&in);
+    out->epoch = ru_wire_u64(&in);
     out->n = ru_wire_u32(&in);
     known = known && out->n <= RU_CLUSTER_PROCS_MAX;
     for (uint32_t k = 0; known && !in.bad && k < out->n; k++) {

@@ -57,6 +57,7 @@ typedef struct ru_cluster_order {
 
 typedef struct ru_cluster_orders {
     uint64_t number; /* rising */
+    uint64_t epoch;  /* of who leads: rises when another scheduler does */
     ru_cluster_order at[RU_CLUSTER_PROCS_MAX];
     uint32_t n;
 } ru_cluster_orders;

@@ -43,6 +43,7 @@ static void messages_come_back(void **state)
     bytes[n] = 0;
     assert_false(ru_cluster_state_get(bytes, n + 1, &arena, t));
     o->number = 5;
+    o->epoch = UINT64_MAX - 1;
     o->n = 1;
     o->at[0] = (ru_cluster_order){.job = 1,
                                   .generation = 2,
@@ -57,7 +58,8 @@ static void messages_come_back(void **state)
                                   .owner = "alice"};
     n = ru_cluster_orders_put(o, bytes);
     assert_true(n > 0 && ru_cluster_orders_get(bytes, n, &arena, p));
-    assert_true(p->number == 5 && p->at[0].found && p->at[0].end && !p->at[0].resume);
+    assert_true(p->number == 5 && p->epoch == UINT64_MAX - 1 && p->at[0].found && p->at[0].end &&
+                !p->at[0].resume);
     assert_int_equal(p->at[0].want, 3);
     assert_string_equal(p->at[0].out, "/o");
     ru_rng rng = ru_rng_from(ru_test_seed(), 0);

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cluster/book.h"
+#include "cluster/journal.h"
 #include "cluster/slurm.h"
 #include "env/clock.h"
 #include "env/file/claim.h"
@@ -82,7 +83,11 @@ static ru_status check(const void *section, ru_err *err)
 
 static const ru_conf_field cluster_fields[] = {
     RU_ROW(TEXT, rui_cluster, folder, "cluster",
-           "folder of journal, keys, logs and runs, as seen from this file"),
+           "folder of keys, logs, runs and the journal, as seen from this file"),
+    RU_ROW(
+        TEXT, rui_cluster, journal, "",
+        "where all events are kept: a path, as seen from this file, or the address of a database, "
+        "postgres://USER@HOST/NAME; empty: FOLDER/journal"),
     RU_ROW(TEXT, rui_cluster, listen, "127.0.0.1:0",
            "where commands reach the scheduler; port 0: any"),
     RU_ROW(TEXT, rui_cluster, agents, "127.0.0.1:0", "where agents reach it"),
@@ -128,8 +133,15 @@ static ru_status read_conf(const char *path, ru_arena *arena, rui_cluster *out, 
     RU_TRY(ru_conf_new(&cluster_table, arena, &c, err));
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
     RU_TRY(ru_conf_apply(c, out, err));
+    RU_TRY(ru_journal_check(out->journal, err));
     RU_TRY(rui_cluster_markets_check(out, err));
     return rui_cluster_nodes_check(out, arena, err);
+}
+
+/* As seen from the folder `from`. */
+static const char *placed(ru_arena *arena, const char *from, const char *path)
+{
+    return path[0] == '/' ? path : ru_path_join(arena, from, path);
 }
 
 ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out, ru_err *err)
@@ -140,11 +152,14 @@ ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out, 
     ru_status st = RU_OK;
     if (slash != NULL) {
         *slash = 0;
-        out->folder = out->folder[0] != '/' ? ru_path_join(arena, real, out->folder) : out->folder;
+        out->folder = placed(arena, real, out->folder);
+        if (out->journal[0] != 0 && !ru_journal_is_database(out->journal)) {
+            out->journal = placed(arena, real, out->journal);
+        }
         st = rui_cluster_markets_place(out, real, arena, err);
     }
     free(real);
-    return st != RU_OK || out->folder != NULL ? st : no_memory(err);
+    return st != RU_OK || (out->folder != NULL && out->journal != NULL) ? st : no_memory(err);
 }
 
 ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cluster *out, ru_err *err)
@@ -233,7 +248,9 @@ static ru_status start(const char *folder, const char *what, const char *name, r
     const char *path = pid_path(arena, folder, name);
     const char *argv[] = {"/proc/self/exe", "cluster", what, "--held", "--cluster",
                           folder,           "--node",  name, NULL};
-    const char *unset[] = {"RUBATO_TOKEN", NULL};
+    /* Workers see what an agent sees. */
+    bool agent = strcmp(what, "agent") == 0;
+    const char *unset[] = {"RUBATO_TOKEN", agent ? "PGPASSWORD" : NULL, NULL};
     ru_process *p;
     char mark[RU_PROCESS_MARK_BYTES];
     running now;
@@ -243,7 +260,7 @@ static ru_status start(const char *folder, const char *what, const char *name, r
     if (find(folder, name, arena, &now)) {
         return RU_OK;
     }
-    argv[6] = strcmp(what, "agent") == 0 ? "--node" : NULL;
+    argv[6] = agent ? "--node" : NULL;
     const ru_process_options po = {.argv = argv, .unset = unset, .outlive = log, .pipe_in = true};
     RU_TRY(ru_process_start(&po, &p, err));
     int64_t pid = ru_process_id(p);
@@ -354,7 +371,8 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, bool *ended, ru
 static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
 {
     running r;
-    if (!find(c->folder, "scheduler", arena, &r)) { /* its addresses may be those of another one */
+    /* The addresses may be those of another one; of a database's, one elsewhere may lead. */
+    if (!ru_journal_is_database(c->journal) && !find(c->folder, "scheduler", arena, &r)) {
         const char *http = path_of(arena, c->folder, "http", NULL);
         if (http != NULL && ru_path_exists(http)) {
             RU_TRY(ru_path_remove(http, err));
@@ -420,12 +438,20 @@ ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *ar
     rui_cluster c;
     char *text;
     int64_t n, until = ru_clock_now().ns + patience_ns;
-    const rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
+    rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
+    static const char writes[] =
+        "some jobs still write their checkpoints; the cluster ends after them";
     RU_TRY(rui_cluster_of(folder, arena, &c, err));
     RU_TRY(rui_cluster_asked(&ask, arena, &text, &n, err));
-    RU_TRY(wait_gone(folder, "scheduler",
-                     "some jobs still write their checkpoints; the cluster ends after them", until,
-                     arena, err));
+    ask.path = "/nodes"; /* who leads may be elsewhere */
+    ask.body = NULL;
+    while (rui_cluster_asked(&ask, arena, &text, &n, err) == RU_OK) {
+        if (ru_clock_now().ns > until) {
+            return RU_FAIL(err, RU_E_AGAIN, "%s", writes);
+        }
+        ru_clock_pause(look_ns);
+    }
+    RU_TRY(wait_gone(folder, "scheduler", writes, until, arena, err));
     return rui_cluster_nodes_do(&c, true, arena, err);
 }
 

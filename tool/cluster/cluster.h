@@ -50,7 +50,7 @@ typedef struct rui_cluster_alloc {
 } rui_cluster_alloc;
 
 typedef struct rui_cluster {
-    const char *folder, *listen, *agents, *workers;
+    const char *folder, *journal, *listen, *agents, *workers;
     uint32_t accounts; /* 0: own, 1: shared */
     RU_SECTIONS(rui_cluster_node) nodes;
     rui_cluster_slurm slurm;

@@ -16,8 +16,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *token, *text = NULL, *at = in->args[0], *out = ru_cmd_text(in, "out");
     int64_t size = 0;
     ru_world w;
-    const char *journal = ru_path_join(in->arena, at, "journal");
-    if (journal != NULL && ru_path_is_file(journal)) {
+    const char *cluster = ru_path_join(in->arena, at, "cluster.yaml");
+    if (cluster != NULL && ru_path_is_file(cluster)) {
         const rui_cluster_ask ask = {.folder = at, .path = "/world"};
         char *got = NULL;
         RU_TRY(rui_cluster_asked(&ask, in->arena, &got, &size, err));

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cluster/agent.h"
+#include "cluster/journal.h"
 #include "cluster/scheduler.h"
 #include "cluster/slurm.h"
 #include "env/clock.h"
@@ -90,7 +91,18 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
     const char *folder;
     RU_TRY(begin(in, &folder, err));
     RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
+    if (ru_journal_is_database(c.journal)) { /* all its schedulers must say the same */
+        char *real = realpath(folder, NULL);
+        folder = ru_arena_str(in->arena, real != NULL ? real : folder);
+        free(real);
+    } else if (c.journal[0] == 0) {
+        c.journal = ru_arena_printf(in->arena, "%s/journal", folder);
+    }
+    if (folder == NULL || c.journal == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
+    }
     ru_scheduler_options o = {.folder = folder,
+                              .journal = c.journal,
                               .listen = c.listen,
                               .agents = c.agents,
                               .own_accounts = c.accounts == 0,
@@ -115,7 +127,9 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
     }
     RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
     RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.agent_key, err));
-    return ru_scheduler_run(&o, in->arena, err);
+    ru_status st = ru_scheduler_run(&o, in->arena, err);
+    const char *again[] = {"rubato", "cluster", "scheduler", "--cluster", folder, NULL};
+    return st == RU_E_CANCELLED ? ru_process_become("/proc/self/exe", again, err) : st;
 }
 
 static ru_status run_agent(ru_cmd_in *in, ru_err *err)
