@@ -1,0 +1,232 @@
+#!/bin/bash
+# A cluster whose journal is in PostgreSQL: cluster_database.sh PATH_OF_RUBATO. Starts a server of its own, for an unprivileged
+# user, on a Unix socket; 77 where PostgreSQL or libpq is not there.
+#
+#   1. addresses with a password, a wrong password, no server: refused in a sentence; no password anywhere that others see.
+#   2. the leader is killed: the scheduler that waits goes on with the job, whose workers notice nothing.
+#   3. the server is killed and starts again: the job goes on, submissions are refused meanwhile, everything works afterwards.
+#   4. the database is full: the same, without a break.
+#   5. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
+#   6. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
+set -euo pipefail
+rubato=$(realpath "$1")
+bin=$(dirname "$(realpath "$(command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1 || true)" 2>/dev/null || true)")
+[[ -x $bin/postgres ]] || { echo "skipped: there is no PostgreSQL (scripts/setup check)"; exit 77; }
+as=() account=$(id -un)
+if [[ $(id -u) -eq 0 ]]; then
+    account=$(getent passwd postgres nobody | head -1 | cut -d: -f1)
+    as=(setpriv --reuid="$account" --regid="$(id -g "$account")" --clear-groups)
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-database-XXXXXX")
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+failed=0 server='' others=()
+pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
+cleanup() {
+    local f
+    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+        [[ ! -f $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+    done
+    [[ ${#others[@]} -eq 0 ]] || kill -9 "${others[@]}" 2>/dev/null || true
+    [[ -z $server ]] || kill -QUIT "$server" 2>/dev/null || true
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    tail -n 4 cl/log/* standby.* server.log >&2 2>/dev/null || true
+    failed=1
+}
+cluster() { "$rubato" cluster "$@"; }
+field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
+waits_for() { # TEXT COMMAND...: until it says so
+    local want=$1 now='' k
+    shift
+    for ((k = 0; k < 1200; k++)); do
+        now=$("$@" 2>/dev/null || true)
+        [[ $now != "$want" ]] || return 0
+        sleep 0.1
+    done
+    fail "$*: '$now', not '$want'"
+}
+until_so() { # COMMAND...
+    local k
+    for ((k = 0; k < 1200; k++)); do
+        ! "$@" >out.txt 2>err.txt || return 0
+        sleep 0.1
+    done
+    fail "never: $*: $(cat err.txt)"
+}
+refused() { # CODE TEXT COMMAND...: in one sentence that has the text
+    local code=0 want=$1 text=$2
+    shift 2
+    cluster "$@" >out.txt 2>err.txt || code=$?
+    [[ $code -eq $want && $(wc -l <err.txt) -eq 1 ]] && grep -q "$text" err.txt || fail "$*: code $code, expected $want: $(cat err.txt)"
+    if grep -q "$secret" err.txt; then fail "$* tells the password"; fi
+}
+workers() { pgrep -f -- "--out $work/cl/jobs/$1 " | sort || true; }
+db() { "$bin/psql" -q -h "$work/s" -U rubato -d rubato -v ON_ERROR_STOP=1 -Atc "$1"; }
+
+# -- the server
+secret=open-sesame-$$
+mkdir s pg
+[[ ${#as[@]} -eq 0 ]] || { chmod 711 .; chown "$account" s pg; }
+"${as[@]}" "$bin/initdb" -D pg -U rubato -A trust --no-sync -E UTF8 --no-locale >server.log 2>&1 || { cat server.log >&2; exit 1; }
+cat >hba <<HBA
+local all rubato trust
+local all guarded scram-sha-256
+HBA
+cat hba >pg/pg_hba.conf
+start_server() { # again until no process of a killed one is left
+    local k
+    for ((k = 0; k < 300; k++)); do
+        if [[ -z $server ]] || ! kill -0 "$server" 2>/dev/null; then
+            "${as[@]}" "$bin/postgres" -D pg -k "$work/s" -c listen_addresses= -c shared_buffers=16MB -c max_connections=20 >>server.log 2>&1 &
+            server=$!
+            disown
+        fi
+        ! "$bin/psql" -q -h "$work/s" -U rubato -d template1 -c 'SELECT 1' >/dev/null 2>&1 || return 0
+        sleep 0.1
+    done
+    fail "the server does not start"
+    exit 1
+}
+start_server
+"$bin/psql" -q -h "$work/s" -U rubato -d template1 -c 'CREATE DATABASE rubato' -c "CREATE ROLE guarded LOGIN PASSWORD '$secret'" \
+    -c 'ALTER DATABASE rubato OWNER TO guarded'
+at=guarded@${work//\//%2F}%2Fs/rubato
+cat >mlp.yaml <<JOB
+name: count
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 1000000, autotune: false, threads: 1}
+JOB
+yaml() { # ADDRESS [FOLDER]
+    cat <<FILE
+folder: ${2:-cl}
+journal: $1
+accounts: shared
+nodes: [{name: n1, slots: 2}, {name: n2, slots: 2}]
+FILE
+}
+
+# -- 1
+yaml "postgres://guarded:$secret@${at#*@}" >told.yaml
+refused 78 'an address with a password' up told.yaml
+yaml "postgres://$at?password=$secret" >told.yaml
+refused 78 'an address with a password' up told.yaml
+yaml mysql://somewhere >told.yaml
+refused 78 'expected a path or postgres' up told.yaml
+yaml "postgres://$at" >cluster.yaml
+code=0
+PGPASSFILE=$work/none cluster up cluster.yaml >out.txt 2>err.txt || code=$?
+if grep -q 'built without libpq\|needs libpq' err.txt; then
+    echo "skipped: $(cat err.txt)"
+    exit 77
+fi
+[[ $code -ne 0 ]] && grep -q 'pgpass' err.txt || fail "no password: code $code: $(cat err.txt)"
+(umask 077 && echo "*:*:*:*:wrong" >wrong && echo "*:*:*:*:$secret" >right)
+PGPASSFILE=$work/wrong refused 69 'password authentication failed' up cluster.yaml
+export PGPASSFILE=$work/right
+yaml "postgres://$at" >nowhere.yaml
+sed -i 's|%2Fs/|%2Fnone/|' nowhere.yaml
+refused 69 'is not there' up nowhere.yaml
+cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
+[[ $(cluster submit mlp.yaml -w 2) == 1 ]] || fail "the first job is not number 1"
+waits_for 2 field 1 workers
+before=$(workers 1)
+echo "ok: a cluster over a database"
+
+# -- 2
+standby() { # NAME
+    "$rubato" cluster scheduler --cluster cl >>standby."$1" 2>&1 &
+    others+=($!)
+    until_so grep -q 'another scheduler leads' standby."$1"
+}
+standby a
+a=${others[-1]}
+leader=$(pid_of cl/run/scheduler.pid)
+http=$(cat cl/http)
+kill -9 "$leader"
+another() { [[ $(cat cl/http) != "$http" ]] && cluster ps >/dev/null; }
+until_so another
+cluster scale 1 3 >/dev/null || fail "the second scheduler does not scale"
+waits_for 3 field 1 workers
+[[ -z $(comm -23 <(echo "$before") <(workers 1)) ]] || fail "a worker was started again: $before, now $(workers 1)"
+before=$(workers 1)
+grep -q 'submit *job 1' <<<"$(cluster audit)" || fail "audit does not tell of job 1"
+grep -q 'count' <<<"$(cluster explain 1)" || fail "explain: $(cluster explain 1)"
+echo "ok: another scheduler takes over"
+
+# -- 3
+kill -9 "$server"
+until_so grep -q 'nothing else is done' standby.a
+refused 75 'the journal postgres://.* is not there' submit mlp.yaml
+cluster ps >/dev/null || fail "ps needs the database"
+grep -q 'the journal is not there' <<<"$(cluster explain 1)" || fail "explain says nothing of the journal: $(cluster explain 1)"
+start_server
+until_so cluster submit mlp.yaml
+[[ $(cat out.txt) == 2 ]] || fail "after the server came back the job is number $(cat out.txt)"
+waits_for 1 field 2 workers
+[[ $(workers 1) == "$before" ]] || fail "workers changed with the server: $before, now $(workers 1)"
+echo "ok: the server dies and comes back"
+
+# -- 4
+db "CREATE FUNCTION full_() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END \$\$;
+    CREATE TRIGGER full_ BEFORE INSERT ON rubato_journal FOR EACH STATEMENT EXECUTE FUNCTION full_()"
+refused 74 'cannot be written: No space left on device' submit mlp.yaml
+db 'DROP TRIGGER full_ ON rubato_journal'
+[[ $(cluster submit mlp.yaml) == 3 ]] || fail "after the database had room again"
+[[ $(workers 1) == "$before" ]] || fail "workers changed with the full database"
+cluster cancel 3 >/dev/null
+echo "ok: a full database"
+
+# -- 5
+standby b
+b=${others[-1]}
+http=$(cat cl/http)
+kill -STOP "$a"
+db "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted" >/dev/null
+until_so another
+: >standby.a
+kill -CONT "$a"
+until_so grep -q 'another scheduler leads' standby.a
+kill -0 "$a" || fail "a leader that lost the lead ended"
+cluster cancel 2 >/dev/null
+waits_for cancelled field 2 state
+for k in 1 2 3; do
+    db "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted" >/dev/null
+    until_so cluster scale 1 $((1 + k % 3)) # whoever leads by then
+done
+waits_for 1 field 1 workers
+[[ -z $(comm -13 <(echo "$before") <(workers 1)) ]] || fail "a worker was started: $before, now $(workers 1)"
+[[ $(field 1 generation) == 1 ]] || fail "the job was started again"
+kill -0 "$a" "$b" || fail "a scheduler ended"
+echo "ok: one leads"
+
+# -- 6
+if grep -rqs "$secret" cl cluster.yaml standby.* server.log /proc/[0-9]*/cmdline; then fail "the password is told: $(grep -rls "$secret" cl cluster.yaml standby.* server.log)"; fi
+cluster down || fail "the cluster does not go down"
+gone() { ! kill -0 "$1" 2>/dev/null; }
+until_so gone "$a"
+until_so gone "$b"
+[[ -z $(workers 1) ]] || fail "down left workers"
+others=()
+seq=$(db 'SELECT count(*) = max(seq) FROM rubato_journal')
+[[ $seq == t ]] || fail "the journal has holes"
+db 'UPDATE rubato_cluster SET version = 9'
+refused 69 'has version 9, this program knows version 1' up cluster.yaml
+db 'UPDATE rubato_cluster SET version = 1'
+yaml "postgres://$at" other >other.yaml
+refused 69 'is that of the cluster in' up other.yaml
+cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
+waits_for 1 field 1 workers
+[[ $(field 1 generation) == 2 ]] || fail "job 1 has generation $(field 1 generation) after down and up"
+cluster cancel 1 >/dev/null
+waits_for cancelled field 1 state
+grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+[[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "job 1 did not do each step once"
+cluster down || fail "the cluster does not go down a second time"
+[[ $failed -ne 0 ]] || echo "ok: down with all schedulers, and up again"
+exit $failed
