@@ -6,7 +6,7 @@
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
-#include "fleet/client.h"
+#include "fleet/client/client.h"
 #include "fleet/server.h"
 #include "fleet/sim.h"
 #include "launch/launch.h"

@@ -1,12 +1,12 @@
-#include "fleet/client.h"
+#include "fleet/client/client.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "env/process/self.h"
-#include "fleet/client_impl.h"
-#include "fleet/secure/join.h"
+#include "fleet/client/client_impl.h"
+#include "fleet/client/masked.h"
 
 enum { TIMER_DIAL = 16, TIMER_STILL, SLOTS = 4 };
 

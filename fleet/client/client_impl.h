@@ -1,15 +1,15 @@
 /* Inside of a client of a federation: what its two threads hold.
  *
  * Thread: as the fields say. */
-#ifndef RU_FLEET_CLIENT_IMPL_H
-#define RU_FLEET_CLIENT_IMPL_H
+#ifndef RU_FLEET_CLIENT_CLIENT_IMPL_H
+#define RU_FLEET_CLIENT_CLIENT_IMPL_H
 
 #include "comm/node/guest.h"
 #include "comm/pull/pull.h"
 #include "env/link/link_tcp.h"
 #include "env/loop/loop.h"
 #include "env/thread.h"
-#include "fleet/client.h"
+#include "fleet/client/client.h"
 #include "fleet/local.h"
 #include "fleet/wire.h"
 

@@ -1,4 +1,4 @@
-#include "fleet/secure/join.h"
+#include "fleet/client/masked.h"
 
 #include <string.h>
 

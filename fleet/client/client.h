@@ -7,8 +7,8 @@
  * before its server and outlive it. Memory: the model's state and activations, one update.
  *
  * Thread: main. */
-#ifndef RU_FLEET_CLIENT_H
-#define RU_FLEET_CLIENT_H
+#ifndef RU_FLEET_CLIENT_CLIENT_H
+#define RU_FLEET_CLIENT_CLIENT_H
 
 #include "base/arena.h"
 

@@ -6,10 +6,10 @@
  *
  * Calls do nothing, and rui_masked_trained is false, without federated.secure.
  * Thread: main, where nothing else is said. */
-#ifndef RU_FLEET_SECURE_JOIN_H
-#define RU_FLEET_SECURE_JOIN_H
+#ifndef RU_FLEET_CLIENT_MASKED_H
+#define RU_FLEET_CLIENT_MASKED_H
 
-#include "fleet/client_impl.h"
+#include "fleet/client/client_impl.h"
 #include "fleet/secure/mask.h"
 
 /* Thread: compute. */

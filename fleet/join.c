@@ -1,6 +1,6 @@
 /* The compute thread of a client: its data, its model, its tasks. */
-#include "fleet/client_impl.h"
-#include "fleet/secure/join.h"
+#include "fleet/client/client_impl.h"
+#include "fleet/client/masked.h"
 
 static ru_status open_train(rui_fed_client *c, ru_err *err)
 {
