@@ -759,7 +759,7 @@ const uint32_t *ru_fed_tier_of(const ru_fed *f)
     return f->tier_of;
 }
 
-ru_pick_client ru_fed_client(const ru_fed *f, uint32_t i)
+ru_pick_client ru_fed_audit(const ru_fed *f, uint32_t i)
 {
     RU_CHECK(i < f->opt.n);
     const client *c = &f->clients[i];

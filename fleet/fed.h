@@ -114,7 +114,7 @@ int64_t ru_fed_saved_bytes(const ru_fed *f);
 void ru_fed_save(const ru_fed *f, ru_wire_out *o);
 RU_MUST_USE ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err);
 /* Picks, mean latency and state of a client: the audit. */
-ru_pick_client ru_fed_client(const ru_fed *f, uint32_t client);
+ru_pick_client ru_fed_audit(const ru_fed *f, uint32_t client);
 /* What is known, as the input of the next decision. View. */
 const ru_pick_in *ru_fed_facts(ru_fed *f);
 

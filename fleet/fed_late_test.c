@@ -218,12 +218,12 @@ static void test_a_snapshot_goes_on(void **state)
     assert_int_equal(c.waiting, 0);
     about(&c, 21, RU_FED_JOIN, 1);
     assert_int_equal(c.n_send, 0); /* its time is known */
-    assert_near(ru_fed_client(c.f, 1).latency_s, ru_fed_client(b.f, 1).latency_s, 1e-12);
+    assert_near(ru_fed_audit(c.f, 1).latency_s, ru_fed_audit(b.f, 1).latency_s, 1e-12);
     about(&c, 22, RU_FED_JOIN, 0);
     assert_true(c.n_send == 2 && !c.profile && ru_fed_round(c.f) == 2);
     assert_true(c.task > task); /* an update for the first server is none for this one */
     answer(&c, 23, 0, task);
-    assert_int_equal(ru_fed_client(c.f, 0).picks, ru_fed_client(b.f, 0).picks);
+    assert_int_equal(ru_fed_audit(c.f, 0).picks, ru_fed_audit(b.f, 0).picks);
     answer(&c, 23, 0, c.task);
     answer(&c, 24, 1, c.task);
     assert_int_equal(c.n_merge, 2);

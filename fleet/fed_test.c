@@ -148,10 +148,10 @@ static void test_a_job_by_hand(void **state)
     const uint32_t *tier = ru_fed_tier_of(f.f);
     assert_true(tier[0] == 0 && tier[1] == 0 && tier[2] == 1 && tier[3] == 1);
     assert_int_equal(tier[4], RU_PICK_NONE);
-    assert_near(ru_fed_client(f.f, 2).latency_s, 3, 1e-6);
+    assert_near(ru_fed_audit(f.f, 2).latency_s, 3, 1e-6);
     uint32_t one = e->send[0], two = e->send[1];
     assert_int_equal(tier[one], tier[two]);
-    double deadline = 24 + 1.5 * ru_fed_client(f.f, two).latency_s;
+    double deadline = 24 + 1.5 * ru_fed_audit(f.f, two).latency_s;
     assert_true(fabs((double)(e->timer.ns - 1) / 1e9 - deadline) < 1e-6);
     e = answer(&f, 24.5, one, 2); /* an old task */
     assert_int_equal(e->n_merge, 0);
@@ -162,8 +162,8 @@ static void test_a_job_by_hand(void **state)
     assert_false(has(e->send, e->n_send, two));
     e = answer(&f, deadline + 0.1, two, 3); /* learnt, not averaged */
     assert_int_equal(e->n_merge, 0);
-    assert_int_equal(ru_fed_client(f.f, two).picks, 0);
-    assert_int_equal(ru_fed_client(f.f, one).picks, 1);
+    assert_int_equal(ru_fed_audit(f.f, two).picks, 0);
+    assert_int_equal(ru_fed_audit(f.f, one).picks, 1);
     ru_arena_fini(&a);
 }
 

@@ -245,7 +245,7 @@ static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_te
     }
     ru_text_put(t, ",\"clients\":[");
     for (uint32_t k = 0; k < l->n; k++) {
-        ru_pick_client c = ru_fed_client(s->fed, l->client[k]);
+        ru_pick_client c = ru_fed_audit(s->fed, l->client[k]);
         uint32_t at = tier[l->client[k]];
         ru_text_putf(t, "%s{\"name\":\"%s\",\"tier\":%d,\"seconds\":", k > 0 ? "," : "",
                      s->members[l->client[k]].name, at == RU_PICK_NONE ? -1 : (int)at);

@@ -276,7 +276,7 @@ static ru_status estimate(fleet *f, bool known, double *seconds, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", in.n);
     }
     for (uint32_t i = 0; i < in.n; i++) {
-        c[i] = ru_fed_client(f->fed, i);
+        c[i] = ru_fed_audit(f->fed, i);
         c[i].away = c[i].away || !(c[i].latency_s > 0);
         if (known) {
             c[i].latency_s = f->members[i].seconds;
@@ -477,7 +477,7 @@ static void sum_up(fleet *f)
     f->out.seconds = (double)(f->ended_ns - f->rounds_ns) * 1e-9;
     f->out.profile_s = (double)(f->rounds_ns - f->begun_ns) * 1e-9;
     for (uint32_t i = 0; i < in->n; i++) {
-        ever += ru_fed_client(f->fed, i).picks > 0 ? 1 : 0;
+        ever += ru_fed_audit(f->fed, i).picks > 0 ? 1 : 0;
     }
     f->out.covered = ever / in->n;
     double trained_all = 0, there_all = 0;
@@ -486,7 +486,7 @@ static void sum_up(fleet *f)
             double trained = 0, there = 0;
             for (uint32_t i = 0; i < in->n; i++) {
                 double v = in->labels[(size_t)i * in->n_labels + l];
-                trained += v * ru_fed_client(f->fed, i).picks;
+                trained += v * ru_fed_audit(f->fed, i).picks;
                 there += v;
             }
             trained_all += pass == 0 ? trained : 0;
