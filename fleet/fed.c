@@ -83,7 +83,13 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
         f->tier[t] = (ru_pick_tier){-1, -1, -1};
     }
     *out = f;
-    return opt->noise > 0 ? ru_privacy_open(opt->noise, arena, &f->privacy, err) : RU_OK;
+    if (!(opt->noise > 0)) {
+        return RU_OK;
+    }
+    f->privacy.before = RU_NEW(arena, double, RU_PRIVACY_ORDERS);
+    return f->privacy.before != NULL
+               ? ru_privacy_open(opt->noise, arena, &f->privacy.account, err)
+               : RU_FAIL(err, RU_E_MEM, "no memory for the account of privacy");
 }
 
 static void tell(const ru_fed *f, ru_fed_word word, ru_effects *fx)
@@ -281,14 +287,15 @@ static void say_waiting(const ru_fed *f, ru_effects *fx)
 
 double ru_fed_epsilon(const ru_fed *f)
 {
-    return f->privacy != NULL ? ru_privacy_epsilon(f->privacy, f->opt.delta, 0) : -1;
+    return f->privacy.account != NULL ? ru_privacy_epsilon(f->privacy.account, f->opt.delta, 0)
+                                      : -1;
 }
 
 /* Would another round, with that chance of each client to be in it, tell too much of one? */
 static bool tells_too_much(const ru_fed *f, double share)
 {
-    return f->privacy != NULL && f->opt.epsilon_most > 0 &&
-           ru_privacy_epsilon(f->privacy, f->opt.delta, share) > f->opt.epsilon_most;
+    return f->privacy.account != NULL && f->opt.epsilon_most > 0 &&
+           ru_privacy_epsilon(f->privacy.account, f->opt.delta, share) > f->opt.epsilon_most;
 }
 
 static void done(ru_fed *f, int64_t why, ru_effects *fx)
@@ -317,8 +324,8 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
     const ru_pick_in *in = ru_fed_facts(f);
     RU_TRY(ru_plan_pick(in, &f->work, &f->work, &p, err));
     RU_TRY(ru_plan_pick_check(in, &p, &f->work, err));
-    f->share = p.share_drawn;
-    if (tells_too_much(f, f->share)) {
+    f->privacy.share = p.share_drawn;
+    if (tells_too_much(f, f->privacy.share)) {
         f->round--;
         done(f, 1, fx);
         ru_arena_rewind(&f->work, mark);
@@ -442,8 +449,10 @@ static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
         f->round--; /* once more, without those that are late */
         return begin_round(f, now, fx, err);
     }
-    if (f->privacy != NULL) {
-        ru_privacy_add(f->privacy, f->share);
+    if (f->privacy.account != NULL) {
+        memcpy(f->privacy.before, ru_privacy_orders(f->privacy.account),
+               RU_PRIVACY_ORDERS * sizeof *f->privacy.before);
+        ru_privacy_add(f->privacy.account, f->privacy.share);
     }
     tell_list(f, RU_FED_MERGE, f->merge, f->n_merge, fx);
     return after_round(f, now, fx, err);
@@ -668,6 +677,10 @@ static ru_status again(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (f->stage != KEEP) {
         return RU_OK;
+    }
+    if (f->privacy.account != NULL) { /* nobody has seen that sum */
+        memcpy(ru_privacy_orders(f->privacy.account), f->privacy.before,
+               RU_PRIVACY_ORDERS * sizeof *f->privacy.before);
     }
     f->round--;
     return begin_round(f, now, fx, err);

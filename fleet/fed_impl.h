@@ -22,6 +22,13 @@ typedef struct client {
     bool measures, idle; /* how it stands in `there` and `free` */
 } client;
 
+/* What rounds tell. */
+typedef struct privacy {
+    ru_privacy *account; /* NULL: nobody counts */
+    double *before;      /* [RU_PRIVACY_ORDERS] of the account, without the round that is merged */
+    double share;        /* of the round under way */
+} privacy;
+
 struct ru_fed {
     ru_fed_options opt;
     stage stage;
@@ -45,8 +52,7 @@ struct ru_fed {
     double spread_square, doubt; /* doubt: variance of the logarithm of a mean */
     uint32_t spread_n;
     double utility, utility_before, prefer; /* of Oort's pacer */
-    ru_privacy *privacy;                    /* NULL: nobody counts */
-    double share;                           /* of the round under way */
+    privacy privacy;
     ru_pick_in in;
     ru_arena work; /* fixed: of a decision */
 };

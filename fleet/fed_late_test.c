@@ -286,6 +286,36 @@ static void test_rounds_end_with_privacy(void **state)
     ru_arena_fini(&a);
 }
 
+/* A sum that is never opened tells nothing: rounds that begin again count once, however often. */
+static void test_a_sum_that_is_not_opened_is_not_counted(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err;
+    ru_privacy *p;
+    ru_arena_init(&a, 0);
+    assert_ok(ru_privacy_open(2, &a, &p, &err), err);
+    box b = open_private(&a, 3, 2, 0);
+    begin(&b);
+    for (uint32_t k = 1; k <= 3; k++) {
+        for (uint32_t again = 0; again < k; again++) {
+            double s = 100.0 * k + 10 * again;
+            uint32_t task = b.task, list[2] = {b.send[0], b.send[1]};
+            assert_int_equal(b.n_send, 2);
+            answer(&b, s, list[0], task);
+            answer(&b, s + 1, list[1], task);
+            about(&b, s + 2, RU_FED_AGAIN, 0);
+            assert_near(ru_fed_epsilon(b.f), ru_privacy_epsilon(p, 1e-5, 0), 0);
+        }
+        ru_privacy_add(p, 2.0 / 3);
+        round_of(&b, 100.0 * k + 90);
+        assert_near(ru_fed_epsilon(b.f), ru_privacy_epsilon(p, 1e-5, 0), 0);
+    }
+    assert_true(b.done && b.why == 0);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(fleet_fed_late, cmocka_unit_test(test_rounds_end_with_privacy),
+         cmocka_unit_test(test_a_sum_that_is_not_opened_is_not_counted),
          cmocka_unit_test(test_clients_come_and_go), cmocka_unit_test(test_nobody_waits),
          cmocka_unit_test(test_a_snapshot_goes_on))

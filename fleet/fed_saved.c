@@ -7,7 +7,8 @@ enum { ACCOUNT_MARK = 0x52445031, ACCOUNT_BYTES = 4 + 8 * RU_PRIVACY_ORDERS };
 int64_t ru_fed_saved_bytes(const ru_fed *f)
 {
     return SAVED_BYTES + SAVED_TIER_BYTES * (int64_t)f->opt.n_tiers +
-           SAVED_CLIENT_BYTES * (int64_t)f->opt.n + (f->privacy != NULL ? ACCOUNT_BYTES : 0);
+           SAVED_CLIENT_BYTES * (int64_t)f->opt.n +
+           (f->privacy.account != NULL ? ACCOUNT_BYTES : 0);
 }
 
 void ru_fed_save(const ru_fed *f, ru_wire_out *o)
@@ -43,10 +44,10 @@ void ru_fed_save(const ru_fed *f, ru_wire_out *o)
         ru_wire_put_u32(o, c->measured);
         ru_wire_put_f64(o, c->log_sum);
     }
-    if (f->privacy != NULL) {
+    if (f->privacy.account != NULL) {
         ru_wire_put_u32(o, ACCOUNT_MARK);
         for (uint32_t k = 0; k < RU_PRIVACY_ORDERS; k++) {
-            ru_wire_put_f64(o, ru_privacy_orders(f->privacy)[k]);
+            ru_wire_put_f64(o, ru_privacy_orders(f->privacy.account)[k]);
         }
     }
 }
@@ -59,11 +60,11 @@ static bool within(double v, double least)
 /* What the rounds before told: without it a promise for all of them would not be true. */
 static bool load_account(const ru_fed *f, ru_wire_in *w)
 {
-    bool fine = f->privacy == NULL || ru_wire_u32(w) == ACCOUNT_MARK;
-    for (uint32_t k = 0; k < RU_PRIVACY_ORDERS && f->privacy != NULL && fine; k++) {
+    bool fine = f->privacy.account == NULL || ru_wire_u32(w) == ACCOUNT_MARK;
+    for (uint32_t k = 0; k < RU_PRIVACY_ORDERS && f->privacy.account != NULL && fine; k++) {
         double spent = ru_wire_f64(w);
         fine = within(spent, 0);
-        ru_privacy_orders(f->privacy)[k] = spent;
+        ru_privacy_orders(f->privacy.account)[k] = spent;
     }
     return fine && !w->bad;
 }

@@ -1,5 +1,7 @@
 #include "train/model/flat.h"
 
+#include <string.h>
+
 #include "base/hash.h"
 
 static ru_status take(const ru_graph *g, ru_value_role role, ru_flat *out, ru_value_id *at,
@@ -40,6 +42,28 @@ ru_status ru_flat_of(const ru_graph *g, ru_arena *arena, ru_flat *out, ru_err *e
     RU_TRY(take(g, RU_ROLE_BUFFER, out, at, &h, err));
     out->hash = ru_hasher_get(&h).low;
     return RU_OK;
+}
+
+int64_t ru_flat_layout(const ru_flat *f, const ru_graph *g, ru_wire_out *into)
+{
+    int64_t bytes = (int64_t)sizeof(uint32_t);
+    if (into != NULL) {
+        ru_wire_put_u32(into, f->n);
+    }
+    for (uint32_t k = 0; k < f->n; k++) {
+        const ru_value *v = &g->values[f->at[k].v];
+        uint32_t length = (uint32_t)strlen(v->name);
+        bytes += 2 * (int64_t)sizeof(uint32_t) + length + v->type.rank * (int64_t)sizeof(uint64_t);
+        if (into == NULL) {
+            continue;
+        }
+        ru_wire_put_text(into, v->name, length);
+        ru_wire_put_u32(into, v->type.rank);
+        for (uint32_t d = 0; d < v->type.rank; d++) {
+            ru_wire_put_u64(into, (uint64_t)v->type.dims[d]);
+        }
+    }
+    return bytes;
 }
 
 ru_status ru_flat_read(const ru_flat *f, const ru_graph *g, ru_exe *exe, float *into, ru_err *err)

@@ -5,6 +5,7 @@
 #ifndef RU_TRAIN_MODEL_FLAT_H
 #define RU_TRAIN_MODEL_FLAT_H
 
+#include "base/wire.h"
 #include "exec/exe.h"
 
 typedef struct ru_flat {
@@ -17,6 +18,9 @@ typedef struct ru_flat {
 
 /* Owner: arrays in `arena`. Errors: RU_E_UNSUPPORTED names a value that is not f32, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_flat_of(const ru_graph *g, ru_arena *arena, ru_flat *out, ru_err *err);
+/* What stands where, for those who do not have the graph: u32 n, then of each text name, u32 rank,
+ * u64 dims. Returns its bytes; `into` NULL: they are counted. */
+int64_t ru_flat_layout(const ru_flat *f, const ru_graph *g, ru_wire_out *into);
 /* Between the state of an executable of `g` and a vector [count]. Errors: those of ru_exe_state_*.
  */
 RU_MUST_USE ru_status ru_flat_read(const ru_flat *f, const ru_graph *g, ru_exe *exe, float *into,
