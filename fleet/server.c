@@ -271,7 +271,7 @@ static void thread_main(void *self)
     ru_thread_prompt();
     ru_time now = ru_clock_now();
     ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_BODIES, ru_time_after(now, bodies_ns));
-    rui_fed_start(s, now);
+    rui_fed_first(s, now);
     ru_status st = ru_loop_run(s->loop, &err);
     if (st != RU_OK) {
         rui_fed_fail(s, st, err.text);

@@ -8,16 +8,19 @@
  * client that sends what nobody may send is refused with a sentence and the round goes on.
  * Memory: the model, the values of the last rounds that are still on their way (RU_FED_EDITIONS of
  * them; when there are more, connections that still wait for old ones are closed), one f64 sum, and
- * RU_FED_BODIES updates that are arriving.
+ * RU_FED_BODIES updates that are arriving, or RU_FED_BODIES_BYTES of them.
  *
  * Thread: main. */
 #ifndef RU_FLEET_SERVER_H
 #define RU_FLEET_SERVER_H
 
 #include "fleet/fed.h"
+#include "fleet/wire.h"
 #include "train/driver/rounds.h"
 
-enum { RU_FED_EDITIONS = 4, RU_FED_EDITIONS_MAX = 64, RU_FED_BODIES = 8, RU_FED_KEY_BYTES = 16 };
+enum { RU_FED_EDITIONS = 4, RU_FED_EDITIONS_MAX = 64, RU_FED_BODIES = 8 };
+#define RU_FED_BODIES_BYTES \
+    INT64_C(16000000) /* more than RU_FED_BODIES, if so many bytes hold more */
 
 typedef struct ru_fed_serve_options {
     const ru_train_options *train; /* its job's train.steps are the rounds */

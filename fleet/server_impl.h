@@ -141,7 +141,7 @@ void rui_fed_stop(void *self, int fd, uint32_t events, ru_time now);
 /* The one of this name; NULL: no place for another. */
 rui_fed_member *rui_fed_member_new(rui_fed_server *s, const char *name);
 /* The first event of the machine. */
-void rui_fed_start(rui_fed_server *s, ru_time now);
+void rui_fed_first(rui_fed_server *s, ru_time now);
 /* The owner is told that it is over. */
 void rui_fed_fail(rui_fed_server *s, ru_status st, const char *text);
 

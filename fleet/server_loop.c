@@ -429,7 +429,7 @@ void rui_fed_step(rui_fed_server *s, ru_event ev, ru_effects *fx)
     ru_arena_fini(&arena);
 }
 
-void rui_fed_start(rui_fed_server *s, ru_time now)
+void rui_fed_first(rui_fed_server *s, ru_time now)
 {
     ru_effects *fx = ru_node_enter(s->bridge.node, now);
     rui_fed_step(s, (ru_event){.kind = RU_EV_START, .now = now}, fx);

@@ -4,7 +4,21 @@
 #include <math.h>
 #include <string.h>
 
-enum { SAMPLES_MAX = 1000000000 };
+enum { SAMPLES_MAX = 1000000000, ROUND_MAX = 1024 };
+static const uint64_t values_max = UINT64_C(1) << 36;
+
+uint32_t rui_fed_start_put(const rui_fed_start *s, uint8_t *into)
+{
+    ru_wire_out o = ru_wire_out_into(into, RUI_FED_HEAD_MAX);
+    ru_wire_put_u64(&o, s->count);
+    ru_wire_put_u64(&o, s->params);
+    ru_wire_put_u64(&o, s->hash);
+    ru_wire_put_u32(&o, s->per_round);
+    ru_wire_put_u32(&o, s->threshold);
+    ru_wire_put_f64(&o, s->range);
+    ru_wire_put_f64(&o, s->clip);
+    return (uint32_t)ru_wire_size(&o);
+}
 
 uint32_t rui_fed_ready_put(const rui_fed_ready *r, uint8_t *into)
 {
@@ -55,6 +69,22 @@ static bool is_loss(double v)
 static bool whole(const ru_wire_in *w)
 {
     return !w->bad && w->at == w->end;
+}
+
+bool rui_fed_start_get(const void *data, int64_t size_bytes, rui_fed_start *out)
+{
+    ru_wire_in w = ru_wire_in_from(data, size_bytes);
+    out->count = ru_wire_u64(&w);
+    out->params = ru_wire_u64(&w);
+    out->hash = ru_wire_u64(&w);
+    out->per_round = ru_wire_u32(&w);
+    out->threshold = ru_wire_u32(&w);
+    out->range = ru_wire_f64(&w);
+    out->clip = ru_wire_f64(&w);
+    bool masks = out->threshold == 0 || out->per_round <= ROUND_MAX;
+    return whole(&w) && out->count >= 1 && out->count <= values_max && out->params <= out->count &&
+           masks && out->threshold <= out->per_round && out->range > 0 && out->range <= 1e12 &&
+           out->clip >= 0 && out->clip <= 1e12;
 }
 
 bool rui_fed_ready_get(const void *data, int64_t size_bytes, rui_fed_ready *out)

@@ -30,6 +30,7 @@
 
 #include "base/wire.h"
 
+enum { RU_FED_KEY_BYTES = 16 };
 enum { RUI_FED_VERSION = 2, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
 #define RUI_FED_SERVICE UINT64_C(0x7275626174666564)
 
@@ -64,6 +65,12 @@ enum {
 
 typedef enum rui_fed_kind { RUI_FED_TRAIN, RUI_FED_PROFILE, RUI_FED_EVALUATE } rui_fed_kind;
 
+typedef struct rui_fed_start {
+    uint64_t count, params, hash;  /* of the values; params: that are parameters */
+    uint32_t per_round, threshold; /* threshold 0: updates are not masked */
+    double range, clip;            /* of moves (ru_mask_scale) */
+} rui_fed_start;
+
 typedef struct rui_fed_ready {
     double samples, held;
     uint64_t count, hash; /* of the values */
@@ -87,11 +94,13 @@ typedef struct rui_fed_score {
 enum { RUI_FED_HEAD_MAX = 64 };
 
 /* Bytes written into `into` [RUI_FED_HEAD_MAX]. */
+uint32_t rui_fed_start_put(const rui_fed_start *s, uint8_t *into);
 uint32_t rui_fed_ready_put(const rui_fed_ready *r, uint8_t *into);
 uint32_t rui_fed_task_put(const rui_fed_task *t, uint8_t *into);
 uint32_t rui_fed_update_put(const rui_fed_update *u, uint8_t *into);
 uint32_t rui_fed_score_put(const rui_fed_score *s, uint8_t *into);
 /* False: those bytes are none, or hold numbers that nobody means. */
+bool rui_fed_start_get(const void *data, int64_t size_bytes, rui_fed_start *out);
 bool rui_fed_ready_get(const void *data, int64_t size_bytes, rui_fed_ready *out);
 bool rui_fed_task_get(const void *data, int64_t size_bytes, rui_fed_task *out);
 bool rui_fed_update_get(const void *data, int64_t size_bytes, rui_fed_update *out);
