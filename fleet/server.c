@@ -9,6 +9,7 @@
 #include "env/file/secret.h"
 #include "env/process/self.h"
 #include "fleet/secure/serve.h"
+#include "fleet/secure/wait.h"
 #include "fleet/server_impl.h"
 
 enum { GUESTS_MAX = 4096, STREAMS = 256, SNAPSHOTS = 3, MESSAGE_BYTES = 32 << 10 };
@@ -64,6 +65,11 @@ static ru_status open_guests(rui_fed_server *s, ru_err *err)
     static const uint8_t none[16] = {1}; /* every guest has a key of its own */
     uint32_t n = s->job->clients_max < GUESTS_MAX ? s->job->clients_max : GUESTS_MAX;
     int64_t model_bytes = s->flat.count * (int64_t)sizeof(float);
+    int64_t body_max = rui_secure_body_max(s->job);
+    body_max = body_max > model_bytes ? body_max : model_bytes;
+    /* Small ones come many at a time, or each would wait for those before it across the network. */
+    int64_t bodies = RU_FED_BODIES_BYTES / body_max;
+    bodies = bodies < RU_FED_BODIES ? RU_FED_BODIES : bodies > STREAMS ? STREAMS : bodies;
     const ru_guests_options go = {.address = ru_link_tcp_address(s->link),
                                   .job = RUI_FED_SERVICE,
                                   .token = none,
@@ -78,13 +84,11 @@ static ru_status open_guests(rui_fed_server *s, ru_err *err)
                                   .unanswered_max = 64,
                                   .idle_ns = idle_ns,
                                   .streams_max = STREAMS,
-                                  .slots_max = RU_FED_BODIES + 2};
+                                  .slots_max = (uint32_t)bodies + 2};
     const ru_part part = {
         .ops = &rui_fed_part, .self = s, .guest_first = RUI_FED_HELLO, .guest_end = RUI_FED_END};
     RU_TRY(ru_node_loop_alone(&s->bridge, &part, &go, s->arena, err));
-    ru_bufs_init(&s->bufs, (RU_FED_BODIES + 2) * (model_bytes + model_bytes / 4) + (16 << 20));
-    int64_t body_max = rui_secure_body_max(s->job);
-    body_max = body_max > model_bytes ? body_max : model_bytes;
+    ru_bufs_init(&s->bufs, (bodies + 2) * (body_max + body_max / 4) + (16 << 20));
     const ru_pull_options po = {.chan = ru_node_guests_chan(s->bridge.node),
                                 .bufs = &s->bufs,
                                 .user = {s, rui_fed_got, rui_fed_sent},
@@ -92,7 +96,7 @@ static ru_status open_guests(rui_fed_server *s, ru_err *err)
                                 .what_first = RUI_FED_PARCELS,
                                 .local = RUI_FED_LOCAL,
                                 .body_max = body_max,
-                                .granted_bytes = RU_FED_BODIES * body_max};
+                                .granted_bytes = bodies * body_max};
     RU_TRY(ru_pull_open(&po, s->arena, &s->pull, err));
     ru_link_tcp_user(s->link, ru_node_guests_link_user(s->bridge.node));
     return RU_OK;
@@ -121,6 +125,10 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
     ru_fed_options fo = ru_fed_options_of(s->opt->train->job, j->clients_max);
     fo.clients_min = j->clients_min > j->per_round ? j->clients_min : j->per_round;
     fo.deadline_least_s = 1; /* of a network and a busy machine */
+    if (j->secure.threshold > 0) { /* what measured clients does not show: keys, then boxes */
+        ru_mask_wait wait = {.fixed_ns = j->secure.wait_ns};
+        fo.deadline_least_s += 2e-9 * (double)ru_mask_wait_begin(&wait, j->per_round, 0);
+    }
     fo.round_first = (uint32_t)rounds_done;
     s->members = RU_NEW(s->arena, rui_fed_member, j->clients_max);
     if (s->members == NULL) {

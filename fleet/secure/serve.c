@@ -4,14 +4,14 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-
-static const int64_t stage_ns = 5000000000;
+#include "fleet/secure/wait.h"
 
 typedef enum stage { OFF, KEYS, SHARES, TRAIN, OPEN } stage;
 
 typedef struct rui_secure {
     ru_unmasker u;
     stage stage;
+    ru_mask_wait wait[OPEN + 1]; /* of each stage */
     uint32_t task;
     uint32_t *client;    /* [per_round] members by their places */
     double told, weight; /* samples of those with keys; of the updates that came */
@@ -36,6 +36,9 @@ ru_status rui_secure_open(rui_fed_server *s, ru_err *err)
     if (x->client == NULL || x->merged == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for masked updates of %u clients", n);
     }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(x->wait); k++) {
+        x->wait[k].fixed_ns = s->job->secure.wait_ns;
+    }
     s->secure = x;
     return ru_unmasker_open(n, s->flat.count, s->arena, &x->u, err);
 }
@@ -52,14 +55,19 @@ static rui_fed_member *at(const rui_fed_server *s, uint32_t k)
     return m->place == k + 1 ? m : NULL;
 }
 
-static void enter(rui_fed_server *s, stage to, ru_time now)
+/* few: the stage before is over because too few answered in its time. */
+static void enter(rui_fed_server *s, stage to, bool few, ru_time now)
 {
-    s->secure->stage = to;
+    rui_secure *x = s->secure;
+    if (x->stage != OFF && x->stage != TRAIN) {
+        ru_mask_wait_end(&x->wait[x->stage], x->u.n, few);
+    }
+    x->stage = to;
     if (to == OFF || to == TRAIN) {
         ru_loop_timer_off(s->loop, rui_fed_timer, s, RUI_FED_TIMER_SECURE);
     } else {
-        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_SECURE,
-                      ru_time_after(now, stage_ns));
+        const ru_time at = {ru_mask_wait_begin(&x->wait[to], x->u.n, now.ns)};
+        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_SECURE, at);
     }
 }
 
@@ -95,7 +103,7 @@ void rui_secure_over(rui_fed_server *s, ru_time now, ru_effects *fx)
         return;
     }
     bool hidden = x->stage == TRAIN; /* those with masks answer, late */
-    enter(s, OFF, now);
+    enter(s, OFF, false, now);
     excuse_but(s, hidden ? x->u.shared : NULL, now, fx);
 }
 
@@ -118,17 +126,18 @@ void rui_secure_begin(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_e
         s->members[l->client[k]].place = k + 1;
         ru_fx_send(fx, s->members[l->client[k]].node, RUI_FED_ASK, &l->task, sizeof l->task);
     }
-    enter(s, KEYS, now);
+    enter(s, KEYS, false, now);
 }
 
 /* Too few are left: the round begins again. */
-static void give_up(rui_fed_server *s, uint32_t n, const char *what, ru_time now, ru_effects *fx)
+static void give_up(rui_fed_server *s, uint32_t n, const char *what, bool late, ru_time now,
+                    ru_effects *fx)
 {
     bool merged = s->secure->stage == OPEN;
     ru_log(RU_LOG_WARN, "fed", "secure",
            "round %u begins again: %u of %u clients %s, federated.secure.threshold is %u", s->round,
            n, s->secure->u.n, what, s->job->secure.threshold);
-    enter(s, OFF, now);
+    enter(s, OFF, late, now);
     if (merged) {
         rui_fed_local(s, RU_FED_AGAIN, 0, NULL, 0, now, fx);
     } else {
@@ -210,11 +219,11 @@ static void advance(rui_fed_server *s, bool late, ru_time now, ru_effects *fx)
     }
     uint32_t n = count(s, done, true);
     if (n < s->job->secure.threshold) {
-        give_up(s, n, keys ? "sent keys" : "sent boxes", now, fx);
+        give_up(s, n, keys ? "sent keys" : "sent boxes", late, now, fx);
         return;
     }
     excuse_but(s, done, now, fx);
-    enter(s, keys ? SHARES : TRAIN, now);
+    enter(s, keys ? SHARES : TRAIN, false, now);
     if (keys) {
         send_roster(s, now, fx);
     } else {
@@ -233,14 +242,14 @@ static void check_open(rui_fed_server *s, ru_time now, ru_effects *fx)
         n += at(s, k) != NULL && u->survived[k] != 0 && !u->revealed[k] ? 1 : 0;
     }
     if (n < u->need) {
-        give_up(s, n, "are left to open the sum", now, fx);
+        give_up(s, n, "are left to open the sum", false, now, fx);
     }
 }
 
 void rui_secure_timer(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
     if (s->secure->stage == OPEN) {
-        give_up(s, s->secure->u.n_revealed, "opened the sum in time", now, fx);
+        give_up(s, s->secure->u.n_revealed, "opened the sum in time", true, now, fx);
     } else {
         advance(s, true, now, fx);
     }
@@ -274,6 +283,7 @@ void rui_secure_keys(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
         rui_fed_expel(s, m, "its keys are none, or come twice", ev->now, fx);
         return;
     }
+    ru_mask_wait_heard(&x->wait[x->stage], ev->now.ns);
     advance(s, false, ev->now, fx);
 }
 
@@ -281,10 +291,11 @@ static void on_parts(rui_fed_server *s, rui_fed_member *m, const void *body, int
                      ru_time now, ru_effects *fx)
 {
     rui_secure *x = s->secure;
+    ru_mask_wait_heard(&x->wait[x->stage], now.ns);
     if (!ru_unmasker_parts(&x->u, m->place - 1, body, bytes)) {
         rui_fed_expel(s, m, "it reveals what nobody asked for", now, fx);
     } else if (x->u.n_revealed == x->u.need) {
-        enter(s, OFF, now);
+        enter(s, OFF, false, now);
         rui_fed_unmask(s);
     }
 }
@@ -304,6 +315,7 @@ void rui_secure_parcel(rui_fed_server *s, rui_fed_member *m, uint32_t what, cons
     } else if (!ru_unmasker_boxes(&x->u, m->place - 1, body, body_bytes)) {
         rui_fed_expel(s, m, "its boxes are none, or come twice", now, fx);
     } else {
+        ru_mask_wait_heard(&x->wait[x->stage], now.ns);
         advance(s, false, now, fx);
     }
 }
@@ -340,7 +352,7 @@ void rui_secure_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_e
     rui_secure *x = s->secure;
     uint8_t m[sizeof(uint32_t) + RU_MASK_CLIENTS_MAX];
     memcpy(x->merged, l, sizeof *l + l->n * sizeof *l->client);
-    enter(s, OPEN, now);
+    enter(s, OPEN, false, now);
     memcpy(m, &x->task, sizeof x->task);
     memcpy(m + sizeof x->task, x->u.survived, x->u.n);
     for (uint32_t k = 0; k < x->u.n; k++) {

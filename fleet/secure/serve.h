@@ -4,7 +4,8 @@
  *   OFF -begin-> KEYS -all told-> SHARES -all shared-> TRAIN -merge-> OPEN -need parts-> OFF
  *
  * A client that is lost is out of the stage under way; one that does not answer in the time of a
- * stage is excused from the round, which goes on without it as long as the threshold allows.
+ * stage (fleet/secure/wait.h) is excused from the round, which goes on without it as long as the
+ * threshold allows.
  *
  * Thread: loop only, but rui_secure_unmask: main, while the loop thread leaves the sum alone. */
 #ifndef RU_FLEET_SECURE_SERVE_H

@@ -162,6 +162,7 @@ typedef struct ru_job_privacy {
 typedef struct ru_job_secure {
     uint32_t threshold; /* 0: it sees each */
     double range;
+    int64_t wait_ns; /* 0: learned */
 } ru_job_secure;
 
 typedef struct ru_job_federated {

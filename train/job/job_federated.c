@@ -32,6 +32,10 @@ static const ru_conf_field secure_fields[] = {
            "largest move of one value in a round, without privacy.clip; values are kept to one "
            "part in 2^31 of it",
            RU_OVER(0, 1e12)),
+    RU_ROW_AS("wait", TIME, ru_job_secure, wait_ns, "0s",
+              "time in which clients answer while keys are exchanged and the sum is opened; 0s: "
+              "by their number and by what earlier answers took",
+              RU_IN(0, 3.6e12)),
 };
 
 static const ru_conf_table secure_table =
