@@ -1,20 +1,35 @@
-/* The compute thread of a client: its data, its model, its tasks. */
-#include "fleet/client/client_impl.h"
-#include "fleet/client/masked.h"
+#include "fleet/join.h"
 
-static ru_status open_train(rui_fed_client *c, ru_err *err)
+#include <string.h>
+
+#include "comm/node/guests.h"
+#include "fleet/local.h"
+
+typedef struct joiner {
+    const ru_fed_join_options *opt;
+    ru_arena arena;
+    ru_fed_client *client;
+    const ru_fed_model *model;
+    uint64_t self; /* of its name, from which the order of its samples follows */
+    ru_rundir run;
+    ru_job_data data;
+    ru_dataset *train, *held;
+    ru_local *local;
+} joiner;
+
+static ru_status open_train(joiner *j, ru_err *err)
 {
-    const ru_model_facts *f = &c->run.ckpt.facts;
-    ru_data_options d = ru_job_data_options(&c->run.job, false);
+    const ru_model_facts *f = &j->run.ckpt.facts;
+    ru_data_options d = ru_job_data_options(&j->run.job, false);
     d.class_names = f->class_names;
     d.n_class_names = f->n_class_names;
     d.columns = f->columns.n > 0 ? &f->columns : NULL;
     d.classes = f->classes;
     d.context = d.context != 0 || f->x.rank != 1 ? d.context : f->x.dims[0];
     d.cache.kind = RU_CACHE_NONE;
-    RU_TRY(ru_dataset_open(&d, &c->train, err));
+    RU_TRY(ru_dataset_open(&d, &j->train, err));
     const ru_field *fields;
-    uint32_t n = ru_dataset_fields(c->train, &fields);
+    uint32_t n = ru_dataset_fields(j->train, &fields);
     if (n < 2 || !ru_type_equal(&fields[0].type, &f->x) || !ru_type_equal(&fields[1].type, &f->y)) {
         char have[160], want[160];
         ru_type_print(NULL, &fields[0].type, have, sizeof have);
@@ -22,72 +37,105 @@ static ru_status open_train(rui_fed_client *c, ru_err *err)
         return RU_FAIL(err, RU_E_DATA,
                        "%s: samples are %s with labels of another kind than, or of another shape "
                        "than, those of the federation (%s)",
-                       c->opt->data, have, want);
+                       j->opt->data, have, want);
     }
-    return ru_dataset_count(c->train) > 0
+    return ru_dataset_count(j->train) > 0
                ? RU_OK
-               : RU_FAIL(err, RU_E_DATA, "%s: there is no sample to train on", c->opt->data);
+               : RU_FAIL(err, RU_E_DATA, "%s: there is no sample to train on", j->opt->data);
 }
 
 /* The job and its facts as the server has them, with this client's own data. */
-static ru_status open_local(rui_fed_client *c, ru_err *err)
+static ru_status open_local(joiner *j, ru_err *err)
 {
-    RU_TRY(ru_job_data_load(c->opt->data, c->arena, &c->data, err));
-    RU_TRY(ru_ckpt_parse("the server", "the job of the server", c->state, c->state_bytes, c->arena,
-                         &c->run.ckpt, err));
-    RU_TRY(ru_job_parse("the job of the server", c->run.ckpt.job_yaml, c->arena, &c->run.job, err));
-    c->run.dir = c->opt->address;
-    c->run.job.data = c->data;
-    c->run.job.storage.n = 0;
-    RU_TRY(open_train(c, err));
-    if (ru_job_has_test(&c->run.job)) {
-        RU_TRY(ru_rundir_data(&c->run, NULL, 0, true, &c->held, err));
+    RU_TRY(ru_job_data_load(j->opt->data, &j->arena, &j->data, err));
+    RU_TRY(ru_ckpt_parse("the server", "the job of the server", j->model->job, j->model->job_bytes,
+                         &j->arena, &j->run.ckpt, err));
+    RU_TRY(
+        ru_job_parse("the job of the server", j->run.ckpt.job_yaml, &j->arena, &j->run.job, err));
+    j->run.dir = j->opt->client.address;
+    j->run.job.data = j->data;
+    j->run.job.storage.n = 0;
+    RU_TRY(open_train(j, err));
+    if (ru_job_has_test(&j->run.job)) {
+        RU_TRY(ru_rundir_data(&j->run, NULL, 0, true, &j->held, err));
     }
-    RU_TRY(ru_local_open(&c->run, c->opt->threads, c->arena, &c->local, err));
-    return c->run.job.federated.secure.threshold > 0 ? rui_masked_open(c, err) : RU_OK;
+    RU_TRY(ru_local_open(&j->run, j->opt->threads, &j->arena, &j->local, err));
+    return ru_local_flat(j->local)->hash == j->model->hash
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA,
+                         "the model of %s has other values than its job describes here; run the "
+                         "same version of rubato on both sides",
+                         j->opt->client.address);
 }
 
 static bool given_up(void *self)
 {
-    return ru_flag_get(&((rui_fed_client *)self)->give_up) != 0;
+    return ru_fed_client_stopped(((joiner *)self)->client);
 }
 
-static ru_status do_task(rui_fed_client *c, rui_fed_work *w, ru_err *err)
+static ru_status score(joiner *j, const ru_fed_work *w, ru_err *err)
 {
-    if (w->kind == WORK_MASK) {
-        return rui_masked_add(c, w, err);
-    }
-    const ru_local_view train = {.data = c->train, .n = ru_dataset_count(c->train)};
-    if (w->task.kind == RUI_FED_EVALUATE) {
-        const ru_local_view held = {.data = c->held, .n = ru_dataset_count(c->held)};
-        return ru_local_eval(c->local, &held, w->values, &w->score, err);
-    }
-    const ru_local_task t = {.round = w->task.round,
-                             .seed = (uint64_t)c->run.job.train.seed ^ c->self.v,
-                             .epochs = w->task.epochs,
+    ru_local_score s;
+    const ru_local_view held = {.data = j->held, .n = ru_dataset_count(j->held)};
+    RU_TRY(ru_local_eval(j->local, &held, w->values, &s, err));
+    ru_fed_client_scored(j->client,
+                         &(ru_fed_score){.correct = s.correct, .count = s.count, .loss = s.loss});
+    return RU_OK;
+}
+
+static ru_status learn(joiner *j, const ru_fed_work *w, ru_err *err)
+{
+    ru_local_result r;
+    const ru_local_view train = {.data = j->train, .n = ru_dataset_count(j->train)};
+    const ru_local_task t = {.round = w->round,
+                             .seed = (uint64_t)j->run.job.train.seed ^ j->self,
+                             .epochs = w->epochs,
                              .stop = given_up,
-                             .self = c};
-    rui_masked_from(c, w);
-    return ru_local_train(c->local, &train, &t, w->values, &w->result, err);
+                             .self = j};
+    RU_TRY(ru_local_train(j->local, &train, &t, w->values, &r, err));
+    ru_fed_client_trained(
+        j->client,
+        &(ru_fed_result){.loss = r.loss, .loss_rms = r.loss_rms, .accuracy = r.accuracy});
+    return RU_OK;
 }
 
-void rui_fed_compute(void *self)
+static ru_status run(joiner *j, ru_err *err)
 {
-    rui_fed_client *c = self;
-    ru_mutex_lock(&c->lock);
-    for (;;) {
-        while (c->work.kind == WORK_NONE || c->work.done) {
-            ru_cond_wait(&c->changed, &c->lock);
-        }
-        rui_fed_work w = c->work;
-        ru_mutex_unlock(&c->lock);
-        if (w.kind == WORK_QUIT) {
-            return;
-        }
-        w.st = w.kind == WORK_OPEN ? open_local(c, &w.err) : do_task(c, &w, &w.err);
-        w.done = true;
-        ru_mutex_lock(&c->lock);
-        c->work = c->work.kind == WORK_QUIT ? c->work : w;
-        ru_loop_wake(c->loop, c->waker);
+    ru_fed_work w;
+    ru_status st = ru_fed_client_model(j->client, &j->model, err);
+    if (st != RU_OK) {
+        return st == RU_E_CANCELLED ? RU_OK : st;
     }
+    RU_TRY(open_local(j, err));
+    RU_TRY(ru_fed_client_ready(j->client, ru_dataset_count(j->train),
+                               j->held != NULL ? ru_dataset_count(j->held) : 0, err));
+    for (;;) {
+        ru_err why = {0};
+        RU_TRY(ru_fed_client_next(j->client, &w, err));
+        if (w.over) {
+            return RU_OK;
+        }
+        if ((w.evaluate ? score(j, &w, &why) : learn(j, &w, &why)) != RU_OK) {
+            ru_fed_client_failed(j->client, &why);
+        }
+    }
+}
+
+ru_status ru_fed_join(const ru_fed_join_options *opt, ru_err *err)
+{
+    joiner j = {.opt = opt};
+    ru_arena_init(&j.arena, 0);
+    ru_status st = ru_fed_client_open(&opt->client, &j.client, err);
+    if (st == RU_OK) {
+        const char *name =
+            ru_arena_strn(&j.arena, opt->client.token, (int64_t)strcspn(opt->client.token, ":"));
+        j.self = name != NULL ? ru_guest_name(name).v : 0;
+        st = name != NULL ? run(&j, err) : RU_FAIL(err, RU_E_MEM, "no memory for a client");
+    }
+    ru_fed_client_close(j.client);
+    ru_local_close(j.local);
+    ru_dataset_close(j.train);
+    ru_dataset_close(j.held);
+    ru_arena_fini(&j.arena);
+    return st;
 }

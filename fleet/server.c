@@ -124,7 +124,7 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
     const ru_job_federated *j = s->job;
     ru_fed_options fo = ru_fed_options_of(s->opt->train->job, j->clients_max);
     fo.clients_min = j->clients_min > j->per_round ? j->clients_min : j->per_round;
-    fo.deadline_least_s = 1; /* of a network and a busy machine */
+    fo.deadline_least_s = 1;       /* of a network and a busy machine */
     if (j->secure.threshold > 0) { /* what measured clients does not show: keys, then boxes */
         ru_mask_wait wait = {.fixed_ns = j->secure.wait_ns};
         fo.deadline_least_s += 2e-9 * (double)ru_mask_wait_begin(&wait, j->per_round, 0);
@@ -294,8 +294,15 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     s->flat = *start->flat;
     s->labels = (double)ru_type_count(&start->run.ckpt.facts.y);
     s->told = start->round;
-    s->state = start->state;
-    s->state_bytes = start->state_bytes;
+    s->welcome = (rui_fed_welcome){.head = {.count = (uint64_t)s->flat.count,
+                                            .params = (uint64_t)s->flat.params,
+                                            .hash = s->flat.hash,
+                                            .per_round = s->job->per_round,
+                                            .threshold = s->job->secure.threshold,
+                                            .range = s->job->secure.range,
+                                            .clip = s->job->privacy.clip},
+                                   .state = start->state,
+                                   .state_bytes = start->state_bytes};
     const char *folder = ru_arena_printf(s->arena, "%s/federation", s->out);
     s->now_values = &s->editions[0];
     s->now_values->values = malloc((size_t)bytes);

@@ -51,10 +51,12 @@ static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
                        m->name);
         return;
     }
+    uint8_t head[RUI_FED_HEAD_MAX];
     m->process = process;
     m->greeted = true;
-    (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, NULL, 0, s->state, s->state_bytes, false,
-                       RUI_FED_COOKIE_NONE, ev->now, fx);
+    (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, head,
+                       rui_fed_start_put(&s->welcome.head, head), s->welcome.state,
+                       s->welcome.state_bytes, false, RUI_FED_COOKIE_NONE, ev->now, fx);
 }
 
 static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)

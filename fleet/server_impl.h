@@ -12,7 +12,6 @@
 #include "env/thread.h"
 #include "fleet/server.h"
 #include "fleet/sum.h"
-#include "fleet/wire.h"
 
 /* The values of a round, while somebody reads them. */
 typedef struct rui_edition {
@@ -40,6 +39,13 @@ typedef struct rui_fed_member {
 /* The masked sum of a round: the main thread takes the masks off. */
 typedef enum rui_masked { RUI_MASKED_NONE, RUI_MASKED, RUI_UNMASKED } rui_masked;
 
+/* What newcomers are told. */
+typedef struct rui_fed_welcome {
+    rui_fed_start head;
+    uint8_t *state; /* [state_bytes] layout of the values, text of state.json */
+    int64_t state_bytes;
+} rui_fed_welcome;
+
 /* What one thread has for the other. Under `lock`. */
 typedef struct rui_fed_slot {
     bool ready, kept, ending;
@@ -62,8 +68,7 @@ typedef struct rui_fed_server {
     const ru_job_federated *job;
     ru_arena *arena;
     const char *out; /* folder */
-    char *state;     /* [state_bytes] text for newcomers */
-    int64_t state_bytes;
+    rui_fed_welcome welcome;
     ru_flat flat;
     double labels; /* of a sample, at most */
     ru_loop *loop;

@@ -1,7 +1,7 @@
 /* What the server of a federation and its clients say to each other, over the guests' channel.
  *
  *   client  HELLO(version, name, process) ---------->  server
- *           <-------- parcel START(job, facts: the text of state.json)
+ *           <-------- parcel START(values, hash, masks; layout of the values, text of state.json)
  *           READY(samples, values, hash) ----------->  HEARD
  *           <-------- parcel TASK(task, round, kind; the values of the model)
  *           parcel UPDATE(task, loss; the values after it) ->  HEARD
@@ -31,7 +31,7 @@
 #include "base/wire.h"
 
 enum { RU_FED_KEY_BYTES = 16 };
-enum { RUI_FED_VERSION = 2, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
+enum { RUI_FED_VERSION = 3, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
 #define RUI_FED_SERVICE UINT64_C(0x7275626174666564)
 
 /* Messages; RUI_FED_PARCELS and the next RU_PULL_MESSAGES are those of parcels. */

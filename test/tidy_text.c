@@ -250,7 +250,7 @@ static const char lock_users[] =
     "train/worker/ train/embed/ train/remote/fetch.c serve/crew.c serve/server_load.c "
     "serve/scribe.c "
     "fleet/functions.c "
-    "fleet/server.c fleet/server_hear.c fleet/server_loop.c fleet/client/ fleet/join.c "
+    "fleet/server.c fleet/server_hear.c fleet/server_loop.c fleet/client/ "
     "run/decisions.c "
     "run/report.c run/report_view.c";
 

@@ -1,5 +1,4 @@
-#include "fleet/client/client.h"
-
+/* The thread of a client that keeps its connection: what it says and hears. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,40 +11,39 @@ enum { TIMER_DIAL = 16, TIMER_STILL, SLOTS = 4 };
 
 static const int64_t dial_ns = 1000000000, still_ns = 20000000000;
 
-/* -- main thread: sending -------------------------------------------------------------------------
+/* -- sending --------------------------------------------------------------------------------------
  */
 
-void rui_fed_client_give(rui_fed_client *c, const rui_fed_work *w)
+void rui_fed_client_give(ru_fed_client *c, const rui_fed_job *w)
 {
     ru_mutex_lock(&c->lock);
-    c->work = *w;
+    c->desk.job = *w;
     ru_cond_signal(&c->changed);
     ru_mutex_unlock(&c->lock);
 }
 
-static void give(rui_fed_client *c, rui_fed_work_kind kind)
-{
-    rui_fed_client_give(c, &(rui_fed_work){.kind = kind});
-}
-
-void rui_fed_client_end(rui_fed_client *c, ru_status st, const char *text)
+void rui_fed_client_end(ru_fed_client *c, ru_status st, const char *text)
 {
     if (!c->over && st != RU_OK) {
         (void)ru_err_set(&c->why, st, "%s", text);
     }
     c->over = true;
     ru_flag_set(&c->give_up, 1);
+    ru_mutex_lock(&c->lock);
+    c->desk.over = true;
+    ru_cond_signal(&c->changed);
+    ru_mutex_unlock(&c->lock);
     ru_loop_stop(c->loop);
 }
 
-void rui_fed_client_say(rui_fed_client *c, uint32_t what, const void *data, int64_t size_bytes,
+void rui_fed_client_say(ru_fed_client *c, uint32_t what, const void *data, int64_t size_bytes,
                         ru_time now)
 {
     (void)!ru_guest_send(c->guest, what, data, size_bytes, now);
 }
 
 /* What parcels want: messages to the server, and to be called again. */
-static void perform(rui_fed_client *c, ru_time now)
+static void perform(ru_fed_client *c, ru_time now)
 {
     bool again = false;
     for (uint32_t k = 0; k < c->fx.n; k++) {
@@ -62,7 +60,7 @@ static void perform(rui_fed_client *c, ru_time now)
     }
 }
 
-void rui_fed_client_parcel(rui_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
+void rui_fed_client_parcel(ru_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
                            void *body, int64_t body_bytes, ru_time now)
 {
     (void)ru_pull_send(c->pull, ru_guest_host(c->guest), what, head, head_bytes, body, body_bytes,
@@ -70,7 +68,7 @@ void rui_fed_client_parcel(rui_fed_client *c, uint32_t what, const void *head, u
     perform(c, now);
 }
 
-static void say_failed(rui_fed_client *c, uint32_t task, const char *text, ru_time now)
+static void say_failed(ru_fed_client *c, uint32_t task, const char *text, ru_time now)
 {
     uint8_t m[RUI_FED_TEXT_MAX + 8];
     ru_wire_out o = ru_wire_out_into(m, sizeof m);
@@ -80,30 +78,29 @@ static void say_failed(rui_fed_client *c, uint32_t task, const char *text, ru_ti
     rui_fed_client_say(c, RUI_FED_FAILED, m, ru_wire_size(&o), now);
 }
 
-static void say_ready(rui_fed_client *c, ru_time now)
+static void say_ready(ru_fed_client *c, ru_time now)
 {
     uint8_t m[RUI_FED_HEAD_MAX];
-    const ru_flat *f = ru_local_flat(c->local);
-    const rui_fed_ready r = {.samples = (double)ru_dataset_count(c->train),
-                             .held = c->held != NULL ? (double)ru_dataset_count(c->held) : 0,
-                             .count = (uint64_t)f->count,
-                             .hash = f->hash};
-    ru_log(RU_LOG_INFO, "fed", "ready", "client %s takes part with %.0f samples", c->opt->name,
+    const rui_fed_ready r = {.samples = c->desk.samples,
+                             .held = c->desk.held,
+                             .count = c->start.count,
+                             .hash = c->start.hash};
+    ru_log(RU_LOG_INFO, "fed", "ready", "client %s takes part with %.0f samples", c->name,
            r.samples);
     rui_fed_client_say(c, RUI_FED_READY, m, rui_fed_ready_put(&r, m), now);
 }
 
-static void answer(rui_fed_client *c, rui_fed_work *w, ru_time now)
+static void answer(ru_fed_client *c, rui_fed_job *w, ru_time now)
 {
     uint8_t m[RUI_FED_HEAD_MAX];
-    int64_t bytes = ru_local_flat(c->local)->count * (int64_t)sizeof(float);
-    if (w->st == RU_OK && rui_masked_trained(c, w)) {
+    int64_t bytes = c->model.count * (int64_t)sizeof(float);
+    if (w->why.status == RU_OK && rui_masked_trained(c, w)) {
         return; /* its masks come next */
     }
     c->task = 0;
-    if (w->st != RU_OK) { /* it ends when the server has heard it */
-        (void)ru_err_set(&c->why, w->st, "round %u: %s", w->task.round, w->err.text);
-        say_failed(c, w->task.task, w->err.text, now);
+    if (w->why.status != RU_OK) { /* it ends when the server has heard it */
+        (void)ru_err_set(&c->why, w->why.status, "round %u: %s", w->task.round, w->why.text);
+        say_failed(c, w->task.task, w->why.text, now);
         ru_bufs_put(&c->bufs, w->values);
     } else if (w->task.kind == RUI_FED_EVALUATE) {
         const rui_fed_score s = {.task = w->task.task,
@@ -125,14 +122,14 @@ static void answer(rui_fed_client *c, rui_fed_work *w, ru_time now)
     }
 }
 
-static void begin(rui_fed_client *c, const rui_fed_task *t, float *values)
+static void begin(ru_fed_client *c, const rui_fed_task *t, float *values)
 {
     ru_flag_set(&c->give_up, 0);
-    rui_fed_client_give(c, &(rui_fed_work){.kind = WORK_TASK, .task = *t, .values = values});
+    rui_fed_client_give(c, &(rui_fed_job){.kind = RUI_FED_DO_TASK, .task = *t, .values = values});
 }
 
 /* The task under way, if there is one: nobody waits for it any more. */
-static void give_up(rui_fed_client *c)
+static void give_up(ru_fed_client *c)
 {
     c->task = 0;
     ru_flag_set(&c->give_up, 1);
@@ -140,35 +137,38 @@ static void give_up(rui_fed_client *c)
     c->next_values = NULL;
 }
 
-static void give_up_masks(rui_fed_client *c)
+static void give_up_masks(ru_fed_client *c)
 {
     if (c->opened) {
         rui_masked_give_up(c);
     }
 }
 
-/* The compute thread is done with something. */
+/* The program is ready, done with something, or stops. */
 static void on_wake(void *self, ru_time now)
 {
-    rui_fed_client *c = self;
-    ru_mutex_lock(&c->lock);
-    rui_fed_work w = c->work;
-    bool done = w.done && w.kind != WORK_QUIT;
-    if (done) {
-        c->work = (rui_fed_work){0};
-    }
-    ru_mutex_unlock(&c->lock);
-    if (!done) {
+    ru_fed_client *c = self;
+    if (ru_flag_get(&c->stop) != 0) {
+        rui_fed_client_end(c, RU_OK, "");
         return;
     }
-    if (w.kind == WORK_OPEN && w.st != RU_OK) {
-        rui_fed_client_end(c, w.st, w.err.text);
-    } else if (w.kind == WORK_OPEN) {
+    ru_mutex_lock(&c->lock);
+    rui_fed_job w = c->desk.job;
+    bool ready = c->desk.ready;
+    if (w.done) {
+        c->desk.job = (rui_fed_job){0};
+    }
+    ru_mutex_unlock(&c->lock);
+    if (ready && !c->opened) {
         c->opened = true;
-        if (c->up) {
+        if (c->started) {
             say_ready(c, now);
         }
-    } else if (w.task.task == c->task && c->next_values == NULL) {
+    }
+    if (!w.done) {
+        return;
+    }
+    if (w.task.task == c->task && c->next_values == NULL) {
         answer(c, &w, now);
     } else { /* nobody waits for it any more */
         ru_bufs_put(&c->bufs, w.values);
@@ -179,19 +179,59 @@ static void on_wake(void *self, ru_time now)
     }
 }
 
-/* -- main thread: hearing -------------------------------------------------------------------------
+/* -- hearing --------------------------------------------------------------------------------------
  */
 
-static void on_start(rui_fed_client *c, const void *body, int64_t bytes, ru_time now)
+/* What the server trains; a sentence when it is not for this program. */
+static void take_model(ru_fed_client *c, const rui_fed_start *s, const void *body, int64_t bytes)
 {
-    if (c->state == NULL) {
-        c->state = ru_arena_strn(c->arena, body, bytes);
-        c->state_bytes = bytes;
-        if (c->state == NULL) {
-            rui_fed_client_end(c, RU_E_MEM, "no memory for the job of the server");
-            return;
-        }
-        give(c, WORK_OPEN);
+    char text[256];
+    const ru_fed_client_options *o = &c->opt;
+    long long count = (long long)s->count;
+    if (o->values > 0 && o->values != count) {
+        (void)snprintf(text, sizeof text,
+                       "the model of %s has %lld values; this program trains one of %lld",
+                       o->address, count, (long long)o->values);
+        rui_fed_client_end(c, RU_E_DATA, text);
+        return;
+    }
+    if (o->values_max > 0 && o->values_max < count) {
+        (void)snprintf(
+            text, sizeof text,
+            "the model of %s has %lld values, more than the %lld that this program takes",
+            o->address, count, (long long)o->values_max);
+        rui_fed_client_end(c, RU_E_LIMIT, text);
+        return;
+    }
+    c->start = *s;
+    if (!rui_fed_client_model(c, body, bytes)) {
+        (void)snprintf(text, sizeof text,
+                       "what %s says of its model cannot be read, or there is no memory for it",
+                       o->address);
+        rui_fed_client_end(c, RU_E_DATA, text);
+        return;
+    }
+    ru_mutex_lock(&c->lock);
+    c->desk.model = true;
+    ru_cond_signal(&c->changed);
+    ru_mutex_unlock(&c->lock);
+}
+
+static void on_start(ru_fed_client *c, const void *head, uint32_t head_bytes, const void *body,
+                     int64_t bytes, ru_time now)
+{
+    rui_fed_start s;
+    if (c->started || !rui_fed_start_get(head, head_bytes, &s)) {
+        return; /* what no server sends */
+    }
+    c->started = true;
+    if (c->start.count == 0) {
+        take_model(c, &s, body, bytes);
+    } else if (s.count != c->start.count || s.hash != c->start.hash ||
+               s.per_round != c->start.per_round || s.threshold != c->start.threshold) {
+        rui_fed_client_end(c, RU_E_DATA,
+                           "the server is back with another model or other masks than before; "
+                           "start this client again");
     } else if (c->opened) { /* the server came again */
         say_ready(c, now);
     }
@@ -200,18 +240,18 @@ static void on_start(rui_fed_client *c, const void *body, int64_t bytes, ru_time
 static void got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
                 void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     rui_fed_task t;
     (void)from;
     (void)fx;
-    bool fits = c->opened && body_bytes == ru_local_flat(c->local)->count * (int64_t)sizeof(float);
+    bool fits = c->opened && body_bytes == c->model.count * (int64_t)sizeof(float);
     ru_mutex_lock(&c->lock);
-    bool idle = c->work.kind == WORK_NONE;
+    bool idle = c->desk.job.kind == RUI_FED_DO_NONE;
     ru_mutex_unlock(&c->lock);
     if (what == RUI_FED_START && body_bytes > 0) {
-        on_start(c, body, body_bytes, now);
+        on_start(c, head, head_bytes, body, body_bytes, now);
     } else if (what == RUI_FED_TASK && fits && rui_fed_task_get(head, head_bytes, &t) &&
-               (t.kind != RUI_FED_EVALUATE || c->held != NULL)) {
+               (t.kind != RUI_FED_EVALUATE || c->desk.held > 0)) {
         give_up(c);
         c->task = t.task;
         if (idle) {
@@ -238,7 +278,7 @@ static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *
 
 static void on_message(void *self, uint32_t what, const void *data, int64_t size_bytes, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     char text[RUI_FED_TEXT_MAX + 64];
     if (what == RUI_FED_BYE) {
         ru_log(RU_LOG_INFO, "fed", "over", "the job is over");
@@ -246,7 +286,7 @@ static void on_message(void *self, uint32_t what, const void *data, int64_t size
     } else if (what == RUI_FED_HEARD && c->why.status != RU_OK) {
         rui_fed_client_end(c, RU_OK, ""); /* with what it told the server */
     } else if (what == RUI_FED_NO) {
-        (void)snprintf(text, sizeof text, "%s refuses this client: %.*s", c->opt->address,
+        (void)snprintf(text, sizeof text, "%s refuses this client: %.*s", c->opt.address,
                        (int)(size_bytes < RUI_FED_TEXT_MAX ? size_bytes : RUI_FED_TEXT_MAX),
                        (const char *)data);
         rui_fed_client_end(c, RU_E_PERM, text);
@@ -274,14 +314,15 @@ static void on_timer(void *self, uint32_t what, ru_time now);
 
 static void on_up(void *self, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     uint8_t m[RUI_FED_HEAD_MAX];
     ru_wire_out o = ru_wire_out_into(m, sizeof m);
     c->up = true;
+    c->started = false;
     c->host = ru_guest_host(c->guest);
     c->tries = 0;
     ru_wire_put_u32(&o, RUI_FED_VERSION);
-    ru_wire_put_text(&o, c->opt->name, (uint32_t)strlen(c->opt->name));
+    ru_wire_put_text(&o, c->name, (uint32_t)strlen(c->name));
     ru_wire_put_u64(&o, c->process);
     rui_fed_client_say(c, RUI_FED_HELLO, m, ru_wire_size(&o), now);
     ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
@@ -289,7 +330,7 @@ static void on_up(void *self, ru_time now)
 
 static void on_down(void *self, ru_status why, const char *sentence, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     char text[RU_GUEST_REASON_MAX + 300];
     ru_chan_stats s;
     ru_chan_stats_get(ru_guest_chan(c->guest), &s);
@@ -297,18 +338,27 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
         (void)snprintf(text, sizeof text,
                        "%s refuses this client: %s; check that the token is of this server "
                        "(`rubato fed token NAME` there)",
-                       c->opt->address, why == RU_E_PERM ? sentence : "the token is not valid");
+                       c->opt.address, why == RU_E_PERM ? sentence : "the token is not valid");
         rui_fed_client_end(c, RU_E_PERM, text);
         return;
     }
     const ru_event ev = {.kind = RU_EV_DOWN, .now = now, .node = c->host};
     ru_pull_step(c->pull, &ev, &c->fx);
     perform(c, now);
+    if (c->up) {
+        c->lost_at = now;
+    }
+    if (c->opt.wait_ns > 0 && now.ns - c->lost_at.ns >= c->opt.wait_ns) {
+        (void)snprintf(text, sizeof text, "there is no server at %s for %.1f s: %s", c->opt.address,
+                       (double)(now.ns - c->lost_at.ns) * 1e-9, sentence);
+        rui_fed_client_end(c, RU_E_PEER, text);
+        return;
+    }
     if (c->up || c->tries++ % 30 == 0) {
-        ru_log(RU_LOG_INFO, "fed", "server", "waiting for the server at %s: %s", c->opt->address,
+        ru_log(RU_LOG_INFO, "fed", "server", "waiting for the server at %s: %s", c->opt.address,
                sentence);
     }
-    c->up = false;
+    c->up = c->started = false;
     give_up(c);
     give_up_masks(c);
     if (c->why.status != RU_OK) {
@@ -319,13 +369,13 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
 
 static void on_timer(void *self, uint32_t what, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     ru_err err;
     if (what == TIMER_STILL) {
         rui_fed_client_say(c, RUI_FED_STILL, NULL, 0, now);
         ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
     } else if (what == TIMER_DIAL) {
-        if (ru_guest_dial(c->guest, c->opt->address, now, &err) != RU_OK) {
+        if (ru_guest_dial(c->guest, c->opt.address, now, &err) != RU_OK) {
             rui_fed_client_end(c, RU_E_USAGE, err.text);
         }
     } else {
@@ -337,28 +387,28 @@ static void on_timer(void *self, uint32_t what, ru_time now)
 
 static void on_arrived(void *self, uint64_t cookie, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     ru_pull_arrived(c->pull, cookie, now, &c->fx);
     perform(c, now);
 }
 
 static void on_sent(void *self, uint64_t cookie, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     ru_pull_sent(c->pull, cookie, now, &c->fx);
     perform(c, now);
 }
 
 static void on_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     ru_pull_failed(c->pull, cookie, why, now, &c->fx);
     perform(c, now);
 }
 
 static void on_room(void *self, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     ru_pull_room(c->pull, now, &c->fx);
     perform(c, now);
 }
@@ -368,39 +418,37 @@ static void on_room(void *self, ru_time now)
 
 static void timers_set(void *self, uint32_t what, ru_time at)
 {
-    ru_loop_timer(((rui_fed_client *)self)->loop, on_timer, self, what, at);
+    ru_loop_timer(((ru_fed_client *)self)->loop, on_timer, self, what, at);
 }
 
 static void timers_off(void *self, uint32_t what)
 {
-    ru_loop_timer_off(((rui_fed_client *)self)->loop, on_timer, self, what);
+    ru_loop_timer_off(((ru_fed_client *)self)->loop, on_timer, self, what);
 }
 
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 {
-    rui_fed_client *c = self;
+    ru_fed_client *c = self;
     (void)events;
     (void)now;
     ru_loop_fd_off(c->loop, fd);
     rui_fed_client_end(c, RU_OK, "");
 }
 
-static ru_status open_guest(rui_fed_client *c, ru_err *err)
+static ru_status open_guest(ru_fed_client *c, ru_err *err)
 {
-    const ru_fed_client_options *o = c->opt;
-    RU_TRY(ru_loop_open(&c->loop, err));
+    const ru_node_id self = ru_guest_name(c->name);
     const ru_link_tcp_options lo = {.loop = c->loop,
-                                    .psk = o->key,
-                                    .psk_bytes = o->key_bytes,
-                                    .psk_name = o->name,
+                                    .psk = c->key,
+                                    .psk_bytes = sizeof c->key,
+                                    .psk_name = c->name,
                                     .conns_max = ru_guest_conns() + RU_LINK_TCP_STRANGERS};
     RU_TRY(ru_link_tcp_open(&lo, &c->link, err));
-    c->self = ru_guest_name(o->name);
-    const ru_guest_options go = {.self = c->self,
+    const ru_guest_options go = {.self = self,
                                  .address = "",
                                  .job = RUI_FED_SERVICE,
-                                 .token = o->key,
-                                 .token_bytes = o->key_bytes,
+                                 .token = c->key,
+                                 .token_bytes = sizeof c->key,
                                  .link = ru_link_tcp_link(c->link),
                                  .timers = {timers_set, timers_off, c},
                                  .up = on_up,
@@ -412,66 +460,38 @@ static ru_status open_guest(rui_fed_client *c, ru_err *err)
                                  .sent = on_sent,
                                  .room = on_room,
                                  .self_up = c};
-    RU_TRY(ru_guest_open(&go, c->arena, &c->guest, err));
+    RU_TRY(ru_guest_open(&go, &c->arena, &c->guest, err));
     ru_link_tcp_user(c->link, ru_guest_link_user(c->guest));
     const ru_pull_options po = {.chan = ru_guest_chan(c->guest),
-                                .self = c->self,
+                                .self = self,
                                 .bufs = &c->bufs,
                                 .user = {c, got, sent},
                                 .peers_max = 4,
                                 .what_first = RUI_FED_PARCELS,
                                 .local = RUI_FED_LOCAL};
-    return ru_pull_open(&po, c->arena, &c->pull, err);
+    return ru_pull_open(&po, &c->arena, &c->pull, err);
 }
 
-static ru_status run(rui_fed_client *c, ru_err *err)
+ru_status rui_fed_client_connect(ru_fed_client *c, ru_err *err)
 {
-    int fd = ru_self_stop_fd();
+    RU_TRY(ru_loop_open(&c->loop, err));
     RU_TRY(open_guest(c, err));
     RU_TRY(ru_loop_waker(c->loop, on_wake, c, &c->waker, err));
+    int fd = c->opt.signals ? ru_self_stop_fd() : -1;
     if (fd >= 0) {
         RU_TRY(ru_loop_fd(c->loop, fd, 1, on_stop, c, err));
     }
-    RU_TRY(ru_thread_start(&c->thread, "client", rui_fed_compute, c, err));
-    RU_TRY(ru_guest_dial(c->guest, c->opt->address, ru_clock_now(), err));
-    RU_TRY(ru_loop_run(c->loop, err));
-    if (c->why.status != RU_OK && err != NULL) {
-        *err = c->why;
-    }
-    return c->why.status;
+    c->lost_at = ru_clock_now();
+    return ru_guest_dial(c->guest, c->opt.address, c->lost_at, err);
 }
 
-ru_status ru_fed_join(const ru_fed_client_options *opt, ru_arena *arena, ru_err *err)
+void rui_fed_client_loop(void *self)
 {
-    rui_fed_client *c = RU_NEW(arena, rui_fed_client, 1);
-    if (c == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a client");
+    ru_fed_client *c = self;
+    ru_err err;
+    ru_thread_prompt();
+    ru_status st = ru_loop_run(c->loop, &err);
+    if (st != RU_OK) {
+        rui_fed_client_end(c, st, err.text);
     }
-    *c = (rui_fed_client){.opt = opt, .arena = arena};
-    ru_bufs_init(&c->bufs, INT64_C(1) << 40); /* the server says how large the model is */
-    ru_arena_init(&c->fx_arena, 0);
-    ru_effects_init(&c->fx, &c->fx_arena);
-    ru_mutex_init(&c->lock);
-    ru_cond_init(&c->changed);
-    ru_self_random(&c->process, sizeof c->process);
-    ru_self_stop_watch();
-    ru_status st = run(c, err);
-    ru_self_stop_unwatch();
-    if (c->thread.started) {
-        ru_flag_set(&c->give_up, 1);
-        give(c, WORK_QUIT);
-        ru_thread_join(&c->thread);
-    }
-    ru_local_close(c->local);
-    ru_dataset_close(c->train);
-    ru_dataset_close(c->held);
-    ru_pull_close(c->pull);
-    ru_guest_close(c->guest);
-    ru_link_tcp_close(c->link);
-    ru_loop_close(c->loop);
-    ru_bufs_fini(&c->bufs);
-    ru_arena_fini(&c->fx_arena);
-    ru_cond_fini(&c->changed);
-    ru_mutex_fini(&c->lock);
-    return st;
 }

@@ -10,39 +10,36 @@ typedef struct rui_masked_updates {
     ru_mask_stream *streams[2]; /* [per_round] of the task, and of the one that is masked now */
     uint32_t at, n_streams;     /* n_streams 0: not there yet */
     double share;
-    rui_fed_work held; /* values NULL: it trains, or is done */
-    float *from;       /* [count] Thread: compute. */
+    rui_fed_job held; /* values NULL: it trains, or is done */
+    float *from;      /* [count] Thread: the program's. */
 } rui_masked_updates;
 
-ru_status rui_masked_open(rui_fed_client *c, ru_err *err)
+ru_status rui_masked_open(ru_fed_client *c, ru_err *err)
 {
-    uint32_t n = c->run.job.federated.per_round;
-    rui_masked_updates *x = RU_NEW(c->arena, rui_masked_updates, 1);
-    ru_mask_stream *streams = RU_NEW(c->arena, ru_mask_stream, 2 * (int64_t)n);
-    float *from = RU_NEW(c->arena, float, ru_local_flat(c->local)->count);
+    uint32_t n = c->start.per_round;
+    rui_masked_updates *x = RU_NEW(&c->arena, rui_masked_updates, 1);
+    ru_mask_stream *streams = RU_NEW(&c->arena, ru_mask_stream, 2 * (int64_t)n);
+    float *from = RU_NEW(&c->arena, float, c->model.count);
     if (x == NULL || streams == NULL || from == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for masked updates");
     }
     *x = (rui_masked_updates){.streams = {streams, streams + n}, .from = from};
-    RU_TRY(ru_masker_open(n, ru_self_random, c->arena, &x->m, err));
+    RU_TRY(ru_masker_open(n, ru_self_random, &c->arena, &x->m, err));
     c->masked = x;
     return RU_OK;
 }
 
-void rui_masked_from(rui_fed_client *c, const rui_fed_work *w)
+void rui_masked_from(ru_fed_client *c, const rui_fed_job *w)
 {
-    if (c->masked != NULL) {
-        memcpy(c->masked->from, w->values,
-               (size_t)ru_local_flat(c->local)->count * sizeof *w->values);
+    if (c->masked != NULL && w->task.kind != RUI_FED_EVALUATE) {
+        memcpy(c->masked->from, w->values, (size_t)c->model.count * sizeof *w->values);
     }
 }
 
-ru_status rui_masked_add(rui_fed_client *c, rui_fed_work *w, ru_err *err)
+ru_status rui_masked_add(ru_fed_client *c, rui_fed_job *w, ru_err *err)
 {
-    const ru_job_federated *j = &c->run.job.federated;
-    const ru_mask_scale scale = {
-        .range = j->secure.range, .clip = j->privacy.clip, .share = w->share};
-    int64_t count = ru_local_flat(c->local)->count;
+    const ru_mask_scale scale = {.range = c->start.range, .clip = c->start.clip, .share = w->share};
+    int64_t count = c->model.count;
     uint32_t *into = (uint32_t *)(void *)w->values;
     ru_status st = ru_mask_encode(&scale, c->masked->from, w->values, count, into, err);
     for (uint32_t k = 0; k < w->n_streams && st == RU_OK; k++) {
@@ -53,12 +50,12 @@ ru_status rui_masked_add(rui_fed_client *c, rui_fed_work *w, ru_err *err)
 }
 
 /* What the server asks for cannot be done by an honest client, or there is no memory. */
-static void end(rui_fed_client *c, const ru_err *err)
+static void end(ru_fed_client *c, const ru_err *err)
 {
     rui_fed_client_end(c, err->status, err->text);
 }
 
-void rui_masked_give_up(rui_fed_client *c)
+void rui_masked_give_up(ru_fed_client *c)
 {
     rui_masked_updates *x = c->masked;
     if (x != NULL) {
@@ -70,7 +67,7 @@ void rui_masked_give_up(rui_fed_client *c)
     }
 }
 
-void rui_masked_begin(rui_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
+void rui_masked_begin(ru_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
 {
     ru_err err;
     ru_wire_in w = ru_wire_in_from(data, size_bytes);
@@ -78,18 +75,17 @@ void rui_masked_begin(rui_fed_client *c, const void *data, int64_t size_bytes, r
     uint8_t m[sizeof task + RU_MASK_PUBLIC_BYTES];
     rui_masked_give_up(c);
     memcpy(m, &task, sizeof task);
-    if (ru_masker_begin(&c->masked->m, task, c->run.job.federated.secure.threshold, m + sizeof task,
-                        &err) != RU_OK) {
+    if (ru_masker_begin(&c->masked->m, task, c->start.threshold, m + sizeof task, &err) != RU_OK) {
         end(c, &err);
         return;
     }
     rui_fed_client_say(c, RUI_FED_KEYS, m, sizeof m, now);
 }
 
-static void mask(rui_fed_client *c)
+static void mask(ru_fed_client *c)
 {
     rui_masked_updates *x = c->masked;
-    x->held.kind = WORK_MASK;
+    x->held.kind = RUI_FED_DO_MASK;
     x->held.done = false;
     x->held.streams = x->streams[x->at];
     x->held.n_streams = x->n_streams;
@@ -100,10 +96,10 @@ static void mask(rui_fed_client *c)
     x->held.values = NULL;
 }
 
-bool rui_masked_trained(rui_fed_client *c, const rui_fed_work *w)
+bool rui_masked_trained(ru_fed_client *c, const rui_fed_job *w)
 {
     rui_masked_updates *x = c->masked;
-    if (x == NULL || w->kind != WORK_TASK || w->task.kind != RUI_FED_TRAIN) {
+    if (x == NULL || w->kind != RUI_FED_DO_TASK || w->task.kind != RUI_FED_TRAIN) {
         return false;
     }
     ru_bufs_put(&c->bufs, x->held.values); /* of a server that sends two tasks at one time */
@@ -114,17 +110,17 @@ bool rui_masked_trained(rui_fed_client *c, const rui_fed_work *w)
     return true;
 }
 
-static ru_status on_roster(rui_fed_client *c, ru_wire_in *w, const void *body, int64_t bytes,
+static ru_status on_roster(ru_fed_client *c, ru_wire_in *w, const void *body, int64_t bytes,
                            ru_time now, ru_err *err)
 {
     rui_masked_updates *x = c->masked;
     uint32_t n = ru_wire_u32(w), self = ru_wire_u32(w);
-    double samples = ru_wire_f64(w), mine = (double)ru_dataset_count(c->train);
+    double samples = ru_wire_f64(w), mine = c->desk.samples;
     if (w->bad || n > x->m.n_max || bytes != (int64_t)n * RU_MASK_PUBLIC_BYTES ||
         !(samples >= mine)) {
         return RU_FAIL(err, RU_E_DATA, "the server's list of keys is none");
     }
-    x->share = c->run.job.federated.privacy.clip > 0 ? 1.0 / n : mine / samples;
+    x->share = c->start.clip > 0 ? 1.0 / n : mine / samples;
     uint8_t *boxes = ru_bufs_get(&c->bufs, (int64_t)n * RU_MASK_BOX_BYTES);
     if (boxes == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the keys of a round");
@@ -139,7 +135,7 @@ static ru_status on_roster(rui_fed_client *c, ru_wire_in *w, const void *body, i
     return RU_OK;
 }
 
-static ru_status on_row(rui_fed_client *c, const uint8_t *body, int64_t bytes, ru_err *err)
+static ru_status on_row(ru_fed_client *c, const uint8_t *body, int64_t bytes, ru_err *err)
 {
     rui_masked_updates *x = c->masked;
     uint32_t n = x->m.n;
@@ -153,7 +149,7 @@ static ru_status on_row(rui_fed_client *c, const uint8_t *body, int64_t bytes, r
     return RU_OK;
 }
 
-void rui_masked_parcel(rui_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
+void rui_masked_parcel(ru_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
                        const void *body, int64_t body_bytes, ru_time now)
 {
     rui_masked_updates *x = c->masked;
@@ -174,7 +170,7 @@ void rui_masked_parcel(rui_fed_client *c, uint32_t what, const void *head, uint3
     }
 }
 
-void rui_masked_reveal(rui_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
+void rui_masked_reveal(ru_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
 {
     rui_masked_updates *x = c->masked;
     ru_err err;

@@ -6,7 +6,7 @@
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
-#include "fleet/client/client.h"
+#include "fleet/join.h"
 #include "fleet/server.h"
 #include "fleet/sim.h"
 #include "launch/launch.h"
@@ -105,46 +105,18 @@ static ru_status run_serve(ru_cmd_in *in, ru_err *err)
     return RU_OK;
 }
 
-/* NAME:KEY as `rubato fed token` prints it. */
-static ru_status read_token(ru_cmd_in *in, const char **name, uint8_t key[RU_FED_KEY_BYTES],
-                            ru_err *err)
-{
-    const char *text;
-    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &text, err));
-    const char *colon = strchr(text, ':');
-    bool fine = colon != NULL && strlen(colon + 1) == (size_t)2 * RU_FED_KEY_BYTES;
-    for (uint32_t k = 0; fine && k < RU_FED_KEY_BYTES; k++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *high = strchr(digits, colon[1 + 2 * k]);
-        const char *low = strchr(digits, colon[2 + 2 * k]);
-        fine = high != NULL && low != NULL;
-        key[k] = (uint8_t)(fine ? (high - digits) << 4 | (low - digits) : 0);
-    }
-    if (!fine) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "the token is not one of `rubato fed token NAME`, which prints NAME:KEY");
-    }
-    *name = ru_arena_strn(in->arena, text, colon - text);
-    return *name != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a token");
-}
-
 static ru_status run_join(ru_cmd_in *in, ru_err *err)
 {
-    uint8_t key[RU_FED_KEY_BYTES];
-    ru_fed_client_options o = {.address = in->args[0],
-                               .key = key,
-                               .key_bytes = sizeof key,
-                               .data = ru_cmd_text(in, "data"),
-                               .threads = (uint32_t)ru_cmd_i64(in, "threads")};
-    if (!ru_link_tcp_address_ok(o.address)) {
-        return RU_FAIL(err, RU_E_USAGE, "'%s': expected HOST:PORT or [v6]:PORT", o.address);
-    }
+    ru_fed_join_options o = {
+        .client = {.address = in->args[0], .wait_ns = ru_cmd_i64(in, "wait"), .signals = true},
+        .data = ru_cmd_text(in, "data"),
+        .threads = (uint32_t)ru_cmd_i64(in, "threads")};
     if (o.data == NULL) {
         return RU_FAIL(err, RU_E_USAGE,
                        "name the file that says where your data are: --data FILE.yaml");
     }
-    RU_TRY(read_token(in, &o.name, key, err));
-    return ru_fed_join(&o, in->arena, err);
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &o.client.token, err));
+    return ru_fed_join(&o, err);
 }
 
 /* iid, classes:2, dirichlet:0.3 or file:PATH */
@@ -289,6 +261,9 @@ static const ru_opt join_opts[] = {
            "file with what `rubato fed token` printed (default: "
            "RUBATO_TOKEN)"),
     RU_OPT(TEXT, "data", "FILE", "YAML file with the section `data` of a job: your samples"),
+    RU_OPT(TIME, "wait", "TIME",
+           "end when there is no server for so long, at first or again; 0: it may come at any time",
+           .def = "0s", RU_IN(0, 1e15)),
     RU_OPT_THREADS('t'),
 };
 static const ru_example examples[] = {

@@ -60,21 +60,37 @@ static ru_status keep(rounds *a, ru_err *err)
     return ru_ckpt_wait(t->ckpt, err);
 }
 
+/* What those who compute must know. */
+static ru_status describe(const rounds *a, ru_rounds_start *s, ru_err *err)
+{
+    char *text;
+    int64_t n, layout = ru_flat_layout(&a->flat, &a->t->step.graph, NULL);
+    RU_TRY(ru_ckpt_state(s->run.ckpt.dir, a->t->arena, &text, &n, err));
+    s->state_bytes = layout + n;
+    s->state = RU_NEW(a->t->arena, uint8_t, s->state_bytes);
+    if (s->state == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the description of a model");
+    }
+    ru_wire_out o = ru_wire_out_into(s->state, s->state_bytes);
+    (void)ru_flat_layout(&a->flat, &a->t->step.graph, &o);
+    ru_wire_put_bytes(&o, text, n);
+    RU_CHECK(!o.bad && ru_wire_size(&o) == s->state_bytes);
+    return RU_OK;
+}
+
 static ru_status begin(rounds *a, ru_err *err)
 {
     rui_trainer *t = a->t;
     ru_rounds_start s = {.out = t->out, .round = t->step_done, .flat = &a->flat};
-    char *text;
     float *values = malloc((size_t)a->flat.count * sizeof *values);
     if (values == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the values of the model");
     }
     ru_status st = keep(a, err);
     st = st == RU_OK ? ru_rundir_open(t->out, t->arena, &s.run, err) : st;
-    st = st == RU_OK ? ru_ckpt_state(s.run.ckpt.dir, t->arena, &text, &s.state_bytes, err) : st;
+    st = st == RU_OK ? describe(a, &s, err) : st;
     st = st == RU_OK ? ru_flat_read(&a->flat, &t->step.graph, t->exe, values, err) : st;
     if (st == RU_OK) {
-        s.state = text;
         s.values = values;
         st = a->ops->begin(a->self, &s, err);
     }

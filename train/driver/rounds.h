@@ -20,8 +20,9 @@ typedef struct ru_rounds_start {
     int64_t round;       /* rounds done */
     const float *values; /* [flat->count] of the model; view until return */
     const ru_flat *flat;
-    ru_rundir run; /* job, facts */
-    char *state;   /* [state_bytes] text of state.json: job and facts, for those who compute */
+    ru_rundir run;  /* job, facts */
+    uint8_t *state; /* [state_bytes] ru_flat_layout, then the text of state.json: job and facts, for
+                       those who compute */
     int64_t state_bytes;
 } ru_rounds_start;
 
