@@ -18,6 +18,7 @@ enum { TENSORS_MAX = 1 << 20, SAMPLES_MAX = 1000000000 };
 bool rui_fed_client_model(ru_fed_client *c, const uint8_t *body, int64_t body_bytes)
 {
     const rui_fed_start *s = &c->start;
+    RU_CHECK(!c->desk.model && s->count > 0);
     ru_wire_in w = ru_wire_in_from(body, body_bytes);
     uint32_t n = ru_wire_u32(&w);
     ru_fed_tensor *t = n <= TENSORS_MAX ? RU_NEW(&c->arena, ru_fed_tensor, n + 1) : NULL;
@@ -104,6 +105,7 @@ ru_status ru_fed_client_ready(ru_fed_client *c, int64_t samples, int64_t held, r
 /* The work in hand, as the program left it. */
 static void post(ru_fed_client *c)
 {
+    RU_CHECK(c->hand.kind != RUI_FED_DO_NONE); /* an answer to nothing */
     ru_mutex_lock(&c->lock);
     c->hand.done = true;
     c->desk.job = c->hand;

@@ -16,6 +16,7 @@ int64_t ru_mask_wait_begin(ru_mask_wait *w, uint32_t n, int64_t now_ns)
 
 void ru_mask_wait_heard(ru_mask_wait *w, int64_t now_ns)
 {
+    RU_CHECK(now_ns >= w->begun_ns);
     w->last_ns = now_ns;
 }
 
