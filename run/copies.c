@@ -189,7 +189,7 @@ static void work(void *self)
     ru_err err = {0};
     ru_arena arena;
     ru_arena_init(&arena, 0);
-    ru_process_thread_background();
+    ru_process_thread_background(15);
     ru_time begun = ru_clock_now();
     ru_status st = copy(c, w, &arena, &err);
     c->failing = st == RU_E_PEER;

@@ -446,7 +446,7 @@ ru_status ru_process_become(const char *path, const char *const *argv, ru_err *e
     return RU_FAIL(err, RU_E_MISSING, "cannot start %s: %s", path, strerror(errno));
 }
 
-void ru_process_thread_background(void)
+void ru_process_thread_background(int32_t nice)
 {
-    (void)setpriority(PRIO_PROCESS, 0, 15); /* under Linux of the calling thread alone */
+    (void)setpriority(PRIO_PROCESS, 0, nice); /* under Linux of the calling thread alone */
 }

@@ -74,7 +74,8 @@ const char *ru_process_beside(ru_arena *arena, const char *name, const char *fol
  * only when that fails. Errors: RU_E_MISSING. */
 RU_MUST_USE ru_status ru_process_become(const char *path, const char *const *argv, ru_err *err);
 
-/* Calling thread: all other threads of the machine go first. Best effort. */
-void ru_process_thread_background(void);
+/* Calling thread: others of the machine go first, more so with a larger number (1 .. 19, `nice`).
+ * Best effort. */
+void ru_process_thread_background(int32_t nice);
 
 #endif
