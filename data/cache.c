@@ -167,7 +167,8 @@ static ru_status open_segments(rui_cache *c, ru_err *err)
     const rui_segments_options so = {.tiers = c->opt.cache.tiers,
                                      .n_tiers = c->opt.cache.n_tiers,
                                      .key = c->key,
-                                     .samples = c->d->all};
+                                     .samples = c->d->all,
+                                     .waits = c->opt.cache.waits};
     return rui_segments_open(&so, &c->segments, err);
 }
 
@@ -194,7 +195,7 @@ static void note(const rui_cache *c, bool ended)
                              .read = c->sum.read,
                              .found_ns = c->sum.found_ns,
                              .read_ns = c->sum.read_ns,
-                             .added = c->sum.added,
+                             .added = rui_segments_settle(c->segments).added,
                              .damaged = c->sum.damaged};
     for (uint32_t k = 0; k < (ended ? 1 : o->n_tiers); k++) {
         rui_kept_note(o->tiers[k].path, c->key, &a);
@@ -238,7 +239,7 @@ ru_status rui_cache_open(ru_dataset *d, const ru_data_options *opt, rui_cache **
     }
     note(c, false);
     ru_log(RU_LOG_INFO, "data", "cache", "%lld of %lld samples of %s are kept (%s)",
-           (long long)rui_segments_count(c->segments), (long long)d->all, d->path,
+           (long long)rui_segments_settle(c->segments).kept, (long long)d->all, d->path,
            c->kind == RU_CACHE_BYTES ? "bytes" : "decoded");
     *out = c;
     return RU_OK;
@@ -249,7 +250,11 @@ rui_cache_sum rui_cache_sum_get(rui_cache *c)
     ru_mutex_lock(&c->lock);
     rui_cache_sum sum = c->sum;
     ru_mutex_unlock(&c->lock);
-    sum.kept = rui_segments_count(c->segments);
+    const rui_segments_sum now = rui_segments_settle(c->segments);
+    sum.added = now.added;
+    sum.added_bytes = now.added_bytes;
+    sum.late = now.late;
+    sum.kept = now.kept;
     sum.samples = c->d->all;
     return sum;
 }
@@ -259,11 +264,16 @@ static void tell(rui_cache *c)
     const rui_cache_sum sum = rui_cache_sum_get(c), *f = &sum;
     double each = f->read > 0 ? (double)f->read_ns / (double)f->read : 0;
     double kept = f->found > 0 ? (double)f->found_ns / (double)f->found : 0;
-    char saved[120] = "";
+    char saved[120] = "", late[120] = "";
     if (f->read > 0 && f->found > 0) {
         (void)snprintf(saved, sizeof saved,
                        "; a kept one takes %.3g ms instead of %.3g, which saved %.3g s",
                        1e-6 * kept, 1e-6 * each, 1e-9 * (each - kept) * (double)f->found);
+    }
+    if (f->late > 0) {
+        (void)snprintf(late, sizeof late,
+                       "; %lld times too much waited for the disk, and a later epoch keeps them",
+                       (long long)f->late);
     }
     if (f->damaged > 0) {
         ru_log(RU_LOG_WARN, "data", "cache",
@@ -273,9 +283,9 @@ static void tell(rui_cache *c)
     }
     ru_log(RU_LOG_INFO, "data", "cache",
            "%lld of %lld reads of %s came from kept samples; %lld were added (%.3g MB), and %lld "
-           "of %lld are kept%s",
+           "of %lld are kept%s%s",
            (long long)f->found, (long long)(f->found + f->read), c->d->path, (long long)f->added,
-           1e-6 * (double)f->added_bytes, (long long)f->kept, (long long)f->samples, saved);
+           1e-6 * (double)f->added_bytes, (long long)f->kept, (long long)f->samples, late, saved);
 }
 
 /* Files that changed while they were read: what was kept may be of either version. */
@@ -295,7 +305,7 @@ void rui_cache_close(rui_cache *c)
         tell(c);
         note(c, true);
     }
-    if (c->sum.added > 0 && changed(c)) {
+    if (c->segments != NULL && rui_segments_settle(c->segments).added > 0 && changed(c)) {
         ru_log(
             RU_LOG_WARN, "data", "cache",
             "the files of %s changed while samples were kept; what this process kept is left out",
@@ -316,8 +326,10 @@ bool rui_cache_where(rui_cache *c, int64_t index, rui_where_fn fn, void *self)
 {
     rui_kept k;
     bool kept = rui_segments_find(c->segments, index, &k);
-    if (kept) {
+    if (kept && k.held == NULL) {
         fn(self, k.source, k.offset, k.size_bytes);
+    } else if (kept) {
+        rui_segments_done(c->segments, &k);
     }
     return kept;
 }
@@ -372,17 +384,6 @@ static void count(rui_cache *c, bool found, ru_time from)
     ru_mutex_unlock(&c->lock);
 }
 
-static void keep(rui_cache *c, int64_t index, const void *record, int64_t size_bytes)
-{
-    if (size_bytes > 0 && size_bytes <= RUI_SAMPLE_BYTES_MAX &&
-        rui_segments_put(c->segments, index, record, size_bytes)) {
-        ru_mutex_lock(&c->lock);
-        c->sum.added++;
-        c->sum.added_bytes += size_bytes;
-        ru_mutex_unlock(&c->lock);
-    }
-}
-
 static void unpack(const rui_cache *c, const uint8_t *record, void *const *fields)
 {
     const ru_dataset *d = c->d;
@@ -418,6 +419,9 @@ static ru_status read_kept(const ru_dataset *d, int64_t index, const rui_kept *k
                            void *const *fields, ru_err *err)
 {
     rui_scratch scratch = {0};
+    if (k->held != NULL) {
+        return use(d, index, k->bytes, k->size_bytes, fields, err);
+    }
     const uint8_t *record = rui_bytes_find(d, k->source, k->offset, k->size_bytes);
     ru_status st = RU_OK;
     if (record == NULL) {
@@ -433,62 +437,70 @@ static ru_status read_kept(const ru_dataset *d, int64_t index, const rui_kept *k
     return st;
 }
 
-/* Decode into a record, keep it, and give its fields. */
-static ru_status read_decoded(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+/* Decode into the record, keep it, and give its fields. */
+static ru_status read_decoded(const ru_dataset *d, int64_t index, uint8_t *record,
+                              void *const *fields, ru_err *err)
 {
-    rui_cache *c = d->cache;
+    const rui_cache *c = d->cache;
     void *into[RU_FIELDS_MAX];
     ru_dataset stored = *d;
-    uint8_t *record = calloc(1, (size_t)c->record_bytes);
-    if (record == NULL) {
-        return rui_no_memory(err, "a sample that is kept", c->record_bytes);
-    }
     stored.as_stored = true;
     for (uint32_t k = 0; k < d->n_fields; k++) {
+        int64_t next = k + 1 < d->n_fields ? c->at[k + 1] : c->record_bytes;
         into[k] = record + c->at[k];
+        memset(record + c->at[k] + c->bytes[k], 0, (size_t)(next - c->at[k] - c->bytes[k]));
     }
-    ru_status st = d->format->read(&stored, index, into, err);
-    if (st == RU_OK) {
-        keep(c, index, record, c->record_bytes);
-        unpack(c, record, fields);
-    }
-    free(record);
-    return st;
+    RU_TRY(d->format->read(&stored, index, into, err));
+    unpack(c, record, fields);
+    return RU_OK;
 }
 
 /* Only what is at hand: bytes that the decoder read by itself are not read twice. */
 static void keep_bytes(const ru_dataset *d, int64_t index)
 {
     rui_moved m;
-    int64_t size = ranges_of(d, index, &m), at = 0;
-    bool room = size > 0 && rui_segments_room(d->cache->segments, size);
-    uint8_t *record = room ? malloc((size_t)size) : NULL;
-    bool all = record != NULL;
+    rui_place place;
+    const uint8_t *from[RUI_MOVED_MAX];
+    int64_t size = ranges_of(d, index, &m);
+    bool all = size > 0;
     for (uint32_t k = 0; all && k < m.n; k++) {
-        const uint8_t *p = rui_bytes_find(d, m.at[k].source, m.at[k].offset, m.at[k].size_bytes);
-        all = p != NULL;
-        if (all) {
-            memcpy(record + at, p, (size_t)m.at[k].size_bytes);
-            at += m.at[k].size_bytes;
-        }
+        from[k] = rui_bytes_find(d, m.at[k].source, m.at[k].offset, m.at[k].size_bytes);
+        all = from[k] != NULL;
     }
-    if (all) {
-        keep(d->cache, index, record, size);
+    uint8_t *to = all ? rui_segments_begin(d->cache->segments, index, size, &place) : NULL;
+    if (to == NULL) {
+        return;
     }
-    free(record);
+    for (uint32_t k = 0; k < m.n; k++) {
+        memcpy(to, from[k], (size_t)m.at[k].size_bytes);
+        to += m.at[k].size_bytes;
+    }
+    rui_segments_end(d->cache->segments, &place, true);
+}
+
+static bool read_found(const ru_dataset *d, int64_t index, void *const *fields, bool *damaged)
+{
+    rui_kept k;
+    ru_err why = {0};
+    bool is = rui_segments_find(d->cache->segments, index, &k);
+    *damaged = is && read_kept(d, index, &k, fields, &why) != RU_OK;
+    if (is) {
+        rui_segments_done(d->cache->segments, &k);
+    }
+    return is && !*damaged;
 }
 
 ru_status rui_cache_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     rui_cache *c = d->cache;
-    rui_kept k;
-    ru_err why = {0};
+    rui_place place;
+    bool damaged;
     ru_time from = ru_clock_now();
-    if (rui_segments_find(c->segments, index, &k)) {
-        if (read_kept(d, index, &k, fields, &why) == RU_OK) {
-            count(c, true, from);
-            return RU_OK;
-        }
+    if (read_found(d, index, fields, &damaged)) {
+        count(c, true, from);
+        return RU_OK;
+    }
+    if (damaged) {
         RU_TRY(rui_fetch_cancelled(d->fetched, err));
         rui_segments_forget(c->segments, index);
         ru_mutex_lock(&c->lock);
@@ -496,9 +508,15 @@ ru_status rui_cache_read(const ru_dataset *d, int64_t index, void *const *fields
         ru_mutex_unlock(&c->lock);
     }
     rui_segments_refresh(c->segments);
-    bool decoded = c->kind == RU_CACHE_DECODED && rui_segments_room(c->segments, c->record_bytes);
-    ru_status st =
-        decoded ? read_decoded(d, index, fields, err) : d->format->read(d, index, fields, err);
+    uint8_t *record = c->kind == RU_CACHE_DECODED && c->record_bytes > 0 &&
+                              c->record_bytes <= RUI_SAMPLE_BYTES_MAX
+                          ? rui_segments_begin(c->segments, index, c->record_bytes, &place)
+                          : NULL;
+    ru_status st = record != NULL ? read_decoded(d, index, record, fields, err)
+                                  : d->format->read(d, index, fields, err);
+    if (record != NULL) {
+        rui_segments_end(c->segments, &place, st == RU_OK);
+    }
     if (st == RU_OK) {
         if (c->kind == RU_CACHE_BYTES) {
             keep_bytes(d, index);

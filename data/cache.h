@@ -17,6 +17,10 @@
  * them saves nothing: what comes first stays. When the room is full, folders of other data that
  * nobody uses go, the one used longest ago first.
  *
+ * A thread of low priority writes, many records at a time. A sample that comes while 16 MiB wait
+ * for it is not kept in this epoch, so that reading never waits for the disk (but where `waits` of
+ * the options says so).
+ *
  * Nothing fails for the cache: what cannot be written is not kept (the next tier is tried), what
  * cannot be read is read from the source.
  *
@@ -39,12 +43,13 @@ RU_MUST_USE ru_status rui_cache_read(const ru_dataset *d, int64_t index, void *c
                                      ru_err *err);
 /* The range of a kept sample to `fn`; false: it is not kept. */
 bool rui_cache_where(rui_cache *c, int64_t index, rui_where_fn fn, void *self);
-/* What came from kept samples so far. */
+/* What came from kept samples so far; waits until what was read is in its files. */
 typedef struct rui_cache_sum {
     int64_t found, read;        /* reads of samples: from kept ones, from the source */
     int64_t found_ns, read_ns;  /* how long they took, over all threads */
     int64_t added, added_bytes; /* kept by this process */
     int64_t damaged;            /* kept ones that could not be read */
+    int64_t late;               /* not kept, since too much waited for the disk */
     int64_t kept, samples;      /* now, of so many */
 } rui_cache_sum;
 rui_cache_sum rui_cache_sum_get(rui_cache *c);

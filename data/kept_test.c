@@ -47,6 +47,7 @@ static void read_set(ru_scratch *f, const ru_dataset *d, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         assert_ok(ru_dataset_read(d, k, (void *[]){x, &y}, &f->err), f->err);
     }
+    (void)rui_cache_sum_get(d->cache); /* all of them are in their files */
 }
 
 static ru_kept_set list_one(ru_scratch *f, const ru_disk_tier *tier)

@@ -42,6 +42,7 @@ typedef struct ru_cache_options {
     ru_cache_kind kind;
     const ru_disk_tier *tiers; /* [n_tiers] where samples are kept, the first one first */
     uint32_t n_tiers;
+    bool waits; /* reading waits for the disk: each sample that finds room is kept at once */
     /* Why, for people (`rubato store`): id of the plan of `keep`, and what it predicts of reading
      * an epoch without and with what is kept; NULL: the caller says so. */
     const char *plan;

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file/grow.h"
+#include "env/process/process.h"
 #include "env/process/self.h"
 
 enum {
@@ -15,8 +16,15 @@ enum {
     STEP_BYTES_MAX = 64 << 20, /* claimed at a time, or this part of the room */
     STEP_PART = 64,
     READ_ENTRIES = 4096,
+    ALIGN = 8,                /* of records */
+    CHUNK_BYTES = 1 << 20,    /* written at a time: a checksum is taken where the bytes are warm */
+    CHUNK_LINES = 1024,       /* records at a time */
+    WAITING_BYTES = 16 << 20, /* that wait for the disk at most, or one record */
+    WRITER_PART = 20,         /* of the processor's time is the writer's, where others want it */
 };
+static const uint32_t waits_in_memory = UINT32_MAX; /* entry.segment */
 static const int64_t refresh_ns = INT64_C(5000000000);
+static const int64_t idle_ns = INT64_C(1000000000); /* then a chunk is written as it is */
 
 typedef rui_kept_line line;
 
@@ -28,9 +36,23 @@ typedef struct segment {
     bool own;
 } segment;
 
-/* Where a sample is. segment 0: nowhere; offset -1: it is being written. */
+/* Records that wait to be written, one behind the other. */
+typedef struct rui_chunk {
+    struct rui_chunk *next;
+    uint8_t *bytes; /* [size] */
+    int64_t size, used;
+    uint32_t filling, readers; /* threads that make a record of it, that read one */
+    bool written;
+    uint32_t n;
+    line lines[CHUNK_LINES]; /* [n] offset in the chunk until it is written; number -1: no record */
+} chunk;
+
+/* Where a sample is. segment 0: nowhere; offset -1: it is being made. */
 typedef struct entry {
-    uint64_t hash;
+    union {
+        uint64_t hash;
+        chunk *chunk; /* segment waits_in_memory */
+    };
     int64_t offset;
     uint32_t size_bytes, segment;
 } entry;
@@ -53,14 +75,21 @@ struct rui_segments {
     ru_arena arena;
     ru_hash128 key;
     char name[33];
-    ru_mutex lock; /* guards all below */
+    bool waits;
+    ru_thread writer;
+    ru_mutex lock; /* guards all below, but for `below` in tiers what only the writer uses */
     entry *at;     /* [samples] */
-    int64_t samples, kept;
+    int64_t samples;
+    rui_segments_sum sum;
     tier *tiers; /* [n_tiers] */
     uint32_t n_tiers;
     segment *segments[SEGMENTS_MAX]; /* [n] in the arena; number k + 1 */
     uint32_t n;
     ru_time refreshed;
+    ru_cond work, done;                 /* for the writer; it has written a chunk */
+    chunk *open, *first, *last, *spare; /* takes records; to write, in order; for later */
+    int64_t waiting;                    /* bytes of chunks, spare ones left out */
+    bool writing, ends, off;            /* one thread at a time; off: there is no writer */
 };
 
 static uint64_t check_of(const line *l, ru_hash128 key)
@@ -100,9 +129,9 @@ static bool take_line(rui_segments *s, uint32_t segment_number, const line *l)
         return false;
     }
     entry *e = &s->at[l->number];
-    if (e->segment == 0 || e->offset >= 0) { /* else it is being written */
-        s->kept += e->segment == 0;
-        *e = (entry){l->hash, l->offset, (uint32_t)l->size_bytes, segment_number};
+    if (e->segment != waits_in_memory) { /* else it is being written */
+        s->sum.kept += e->segment == 0;
+        *e = (entry){{l->hash}, l->offset, (uint32_t)l->size_bytes, segment_number};
     }
     return true;
 }
@@ -279,10 +308,13 @@ static bool make_new(rui_segments *s, tier *t)
     ru_grow *data = NULL, *index = NULL;
     ru_self_random(&r, sizeof r);
     /* Later ones come later in the order of names: what they hold counts. */
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
     const char *path =
-        ru_arena_printf(&s->arena, "%s/%016llx-%016llx.seg", t->folder,
+        ru_arena_printf(&scratch, "%s/%016llx-%016llx.seg", t->folder,
                         (unsigned long long)ru_clock_wall_ns(), (unsigned long long)r);
     ru_status st = path != NULL ? ru_lock_open(t->lock, true, true, &l, &why) : RU_E_MEM;
+    ru_mutex_lock(&s->lock); /* nobody else finds it before it is known */
     st = st == RU_OK ? ru_grow_open(path, &data, &why) : st;
     segment *g = st == RU_OK ? add_segment(s, path, &why) : NULL;
     if (g != NULL && ru_grow_open(g->index, &index, &why) == RU_OK) {
@@ -292,8 +324,207 @@ static bool make_new(rui_segments *s, tier *t)
         ru_grow_close(data, 0);
         ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept in %s: %s", t->path, why.text);
     }
+    ru_mutex_unlock(&s->lock);
     ru_lock_close(l);
+    ru_arena_fini(&scratch);
     return t->segment != 0;
+}
+
+/* -- the thread that writes -------------------------------------------------------------------- */
+
+static int64_t up(int64_t n)
+{
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void is_full(rui_segments *s, tier *t, int64_t below)
+{
+    ru_mutex_lock(&s->lock);
+    t->below = below;
+    ru_mutex_unlock(&s->lock);
+}
+
+/* A tier that has room for the record. */
+static tier *reserve(rui_segments *s, int64_t size)
+{
+    for (uint32_t k = 0; k < s->n_tiers; k++) {
+        tier *t = &s->tiers[k];
+        if (size < t->below && t->segment == 0 && !make_new(s, t)) {
+            is_full(s, t, 0);
+        }
+        if (size >= t->below) {
+            continue;
+        }
+        if ((t->end + size <= ru_grow_claimed(t->data) &&
+             t->index_end + (int64_t)sizeof(line) <= ru_grow_claimed(t->index)) ||
+            claim(s, t, size)) {
+            return t;
+        }
+        is_full(s, t, size / 2); /* not after each that is a little smaller */
+    }
+    return NULL;
+}
+
+/* Records of one tier, one behind the other in the chunk and in the file. */
+typedef struct run {
+    tier *t;
+    uint32_t first, n;
+    int64_t at, index_at; /* in its files */
+} run;
+
+static void write_run(rui_segments *s, chunk *c, const run *r)
+{
+    ru_err why = {0};
+    line *lines = &c->lines[r->first];
+    if (r->n == 0) {
+        return;
+    }
+    const uint8_t *from = c->bytes + lines[0].offset;
+    int64_t begin = lines[0].offset, end = lines[r->n - 1].offset + lines[r->n - 1].size_bytes;
+    for (uint32_t k = 0; k < r->n; k++) {
+        line *l = &lines[k];
+        l->hash = ru_hash_bytes(c->bytes + l->offset, l->size_bytes, 0);
+        l->offset += r->at - begin;
+        l->check = check_of(l, s->key);
+    }
+    ru_status st = ru_grow_write(r->t->data, r->at, from, end - begin, &why);
+    st = st == RU_OK
+             ? ru_grow_write(r->t->index, r->index_at, lines, (int64_t)(r->n * sizeof *lines), &why)
+             : st;
+    ru_mutex_lock(&s->lock);
+    for (uint32_t k = 0; k < r->n; k++) {
+        const line *l = &lines[k];
+        s->at[l->number] =
+            st != RU_OK ? (entry){0}
+                        : (entry){{l->hash}, l->offset, (uint32_t)l->size_bytes, r->t->segment};
+        s->sum.added_bytes += st == RU_OK ? l->size_bytes : 0;
+    }
+    s->sum.kept += st == RU_OK ? r->n : 0;
+    s->sum.added += st == RU_OK ? r->n : 0;
+    r->t->below = st == RU_OK ? r->t->below : 0;
+    ru_mutex_unlock(&s->lock);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept in %s any more: %s", r->t->path,
+               why.text);
+    }
+}
+
+static void write_chunk(rui_segments *s, chunk *c)
+{
+    run r = {0};
+    for (uint32_t k = 0; k < c->n; k++) {
+        int64_t number = c->lines[k].number, size = up(c->lines[k].size_bytes);
+        tier *t = number >= 0 ? reserve(s, size) : NULL;
+        if (t == NULL || t != r.t) {
+            write_run(s, c, &r);
+            r = (run){.t = t, .first = k};
+            if (t != NULL) {
+                r.at = t->end;
+                r.index_at = t->index_end;
+            }
+        }
+        if (t != NULL) {
+            r.n++;
+            t->end += size;
+            t->index_end += (int64_t)sizeof(line);
+        } else if (number >= 0) { /* there is no room */
+            ru_mutex_lock(&s->lock);
+            s->at[number] = (entry){0};
+            ru_mutex_unlock(&s->lock);
+        }
+    }
+    write_run(s, c, &r);
+}
+
+static void free_spare(rui_segments *s)
+{
+    for (chunk *c = s->spare, *next; c != NULL; c = next) {
+        next = c->next;
+        free(c->bytes);
+        free(c);
+    }
+    s->spare = NULL;
+}
+
+/* Called with the lock, as all below. */
+static void put_back(rui_segments *s, chunk *c)
+{
+    if (!c->written || c->readers > 0) {
+        return;
+    }
+    s->waiting -= c->size;
+    if (c->size == CHUNK_BYTES) {
+        c->next = s->spare;
+        s->spare = c;
+    } else {
+        free(c->bytes);
+        free(c);
+    }
+    ru_cond_broadcast(&s->done);
+}
+
+static void push_open(rui_segments *s)
+{
+    if (s->open != NULL) {
+        *(s->first == NULL ? &s->first : &s->last->next) = s->open;
+        s->last = s->open;
+        s->open = NULL;
+        ru_cond_signal(&s->work);
+    }
+}
+
+/* Where all cores are wanted, the thread has a part of them all, and at most half of one. */
+static void lower(void)
+{
+    uint32_t list[WRITER_PART];
+    double share = (double)ru_thread_cores_list(list, WRITER_PART) / WRITER_PART, weight = 1;
+    int32_t nice = 0;
+    while (nice < 19 && weight / (1 + weight) > share) { /* the kernel's weights */
+        weight /= 1.25;
+        nice++;
+    }
+    ru_process_thread_background(nice);
+}
+
+/* The first one that waits, if it is whole and nobody else writes. */
+static bool write_first(rui_segments *s)
+{
+    chunk *c = s->first;
+    if (c == NULL || c->filling > 0 || s->writing) {
+        return false;
+    }
+    s->first = c->next;
+    s->writing = true;
+    ru_mutex_unlock(&s->lock);
+    write_chunk(s, c);
+    ru_mutex_lock(&s->lock);
+    s->writing = false;
+    c->written = true;
+    put_back(s, c);
+    ru_cond_broadcast(&s->done);
+    ru_cond_signal(&s->work);
+    return true;
+}
+
+static void write_all(void *arg)
+{
+    rui_segments *s = arg;
+    if (!s->waits) {
+        lower();
+    }
+    ru_mutex_lock(&s->lock);
+    while (!s->ends) {
+        if (write_first(s)) {
+            continue;
+        }
+        if (s->first != NULL || (s->open == NULL && s->spare == NULL)) {
+            ru_cond_wait(&s->work, &s->lock);
+        } else if (!ru_cond_wait_for(&s->work, &s->lock, idle_ns)) {
+            push_open(s);
+            free_spare(s);
+        }
+    }
+    ru_mutex_unlock(&s->lock);
 }
 
 /* -- open and close ---------------------------------------------------------------------------- */
@@ -338,6 +569,9 @@ ru_status rui_segments_open(const rui_segments_options *opt, rui_segments **out,
     }
     ru_arena_init(&s->arena, 0);
     ru_mutex_init(&s->lock);
+    ru_cond_init(&s->work);
+    ru_cond_init(&s->done);
+    s->waits = opt->waits;
     s->key = opt->key;
     ru_hash128_text(opt->key, s->name);
     s->samples = opt->samples;
@@ -362,6 +596,7 @@ ru_status rui_segments_open(const rui_segments_options *opt, rui_segments **out,
 
 void rui_segments_drop(rui_segments *s)
 {
+    (void)rui_segments_settle(s);
     for (uint32_t k = 0; k < s->n_tiers; k++) {
         s->tiers[k].end = s->tiers[k].begin;
         s->tiers[k].index_end = s->tiers[k].index_begin;
@@ -373,6 +608,13 @@ void rui_segments_close(rui_segments *s)
     if (s == NULL) {
         return;
     }
+    (void)rui_segments_settle(s);
+    ru_mutex_lock(&s->lock);
+    s->ends = true;
+    ru_cond_broadcast(&s->work);
+    ru_mutex_unlock(&s->lock);
+    ru_thread_join(&s->writer);
+    free_spare(s);
     for (uint32_t k = 0; k < s->n_tiers; k++) {
         tier *t = &s->tiers[k];
         leave(t);
@@ -382,6 +624,8 @@ void rui_segments_close(rui_segments *s)
         rui_source_close(&s->segments[k]->source);
     }
     free(s->at);
+    ru_cond_fini(&s->work);
+    ru_cond_fini(&s->done);
     ru_mutex_fini(&s->lock);
     ru_arena_fini(&s->arena);
     free(s);
@@ -395,7 +639,11 @@ bool rui_segments_find(rui_segments *s, int64_t number, rui_kept *out)
     ru_mutex_lock(&s->lock);
     const entry *e = &s->at[number];
     bool kept = e->segment != 0 && e->offset >= 0;
-    if (kept) {
+    if (kept && e->segment == waits_in_memory) {
+        *out = (rui_kept){
+            .bytes = e->chunk->bytes + e->offset, .size_bytes = e->size_bytes, .held = e->chunk};
+        e->chunk->readers++;
+    } else if (kept) {
         *out = (rui_kept){.source = &s->segments[e->segment - 1]->source,
                           .offset = e->offset,
                           .size_bytes = e->size_bytes,
@@ -405,81 +653,136 @@ bool rui_segments_find(rui_segments *s, int64_t number, rui_kept *out)
     return kept;
 }
 
-/* A place for the record in a tier that has room. Called with the lock. */
-static tier *reserve(rui_segments *s, int64_t size)
+void rui_segments_done(rui_segments *s, const rui_kept *k)
 {
-    for (uint32_t k = 0; k < s->n_tiers; k++) {
-        tier *t = &s->tiers[k];
-        if (size < t->below && t->segment == 0 && !make_new(s, t)) {
-            t->below = 0;
-        }
-        if (size >= t->below) {
-            continue;
-        }
-        if ((t->end + size <= ru_grow_claimed(t->data) &&
-             t->index_end + (int64_t)sizeof(line) <= ru_grow_claimed(t->index)) ||
-            claim(s, t, size)) {
-            return t;
-        }
-        t->below = size / 2; /* not after each that is a little smaller */
+    if (k->held != NULL) {
+        ru_mutex_lock(&s->lock);
+        k->held->readers--;
+        put_back(s, k->held);
+        ru_mutex_unlock(&s->lock);
     }
-    return NULL;
 }
 
-bool rui_segments_put(rui_segments *s, int64_t number, const void *record, int64_t size_bytes)
+static chunk *new_chunk(rui_segments *s, int64_t size)
+{
+    chunk *c = size == CHUNK_BYTES ? s->spare : NULL;
+    if (c != NULL) {
+        s->spare = c->next;
+    } else {
+        uint8_t *bytes = malloc((size_t)size);
+        c = bytes != NULL ? malloc(sizeof *c) : NULL;
+        if (c == NULL) {
+            free(bytes);
+            return NULL;
+        }
+        c->bytes = bytes;
+        c->size = size;
+    }
+    c->next = NULL;
+    c->used = 0;
+    c->n = c->filling = c->readers = 0;
+    c->written = false;
+    s->waiting += size;
+    return c;
+}
+
+/* The one that takes a record of so many bytes; NULL: too much waits. */
+static chunk *chunk_for(rui_segments *s, int64_t size)
+{
+    for (;;) {
+        if (s->open != NULL && s->open->n < CHUNK_LINES && size <= s->open->size - s->open->used) {
+            return s->open;
+        }
+        push_open(s);
+        int64_t want = size > CHUNK_BYTES ? size : CHUNK_BYTES;
+        if (s->waiting == 0 || want <= WAITING_BYTES - s->waiting) {
+            s->open = new_chunk(s, want);
+            return s->open;
+        }
+        if (!s->waits) {
+            s->sum.late++;
+            return NULL;
+        }
+        ru_cond_wait(&s->done, &s->lock);
+    }
+}
+
+static bool has_writer(rui_segments *s)
+{
+    ru_err why = {0};
+    if (!s->writer.started && !s->off) {
+        s->off = ru_thread_start(&s->writer, "ru cache", write_all, s, &why) != RU_OK;
+        if (s->off) {
+            ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept: %s", why.text);
+        }
+    }
+    return !s->off;
+}
+
+uint8_t *rui_segments_begin(rui_segments *s, int64_t number, int64_t size_bytes, rui_place *p)
 {
     RU_CHECK(number >= 0 && number < s->samples && size_bytes > 0);
-    ru_err why = {0};
-    line l = {
-        .number = number, .size_bytes = size_bytes, .hash = ru_hash_bytes(record, size_bytes, 0)};
-    entry *e = &s->at[number];
+    bool room = false;
+    int64_t size = up(size_bytes);
+    uint8_t *to = NULL;
     ru_mutex_lock(&s->lock);
-    tier *t = e->segment == 0 ? reserve(s, size_bytes) : NULL;
-    if (t == NULL) {
-        ru_mutex_unlock(&s->lock);
-        return false;
+    for (uint32_t k = 0; k < s->n_tiers; k++) {
+        room = room || size < s->tiers[k].below;
     }
-    *e = (entry){l.hash, -1, (uint32_t)size_bytes, t->segment};
-    l.offset = t->end;
-    t->end += size_bytes;
+    chunk *c = room && s->at[number].segment == 0 && has_writer(s) ? chunk_for(s, size) : NULL;
+    if (c != NULL && s->at[number].segment == 0) { /* others may have begun it meanwhile */
+        s->at[number] = (entry){{.chunk = c}, -1, (uint32_t)size_bytes, waits_in_memory};
+        *p = (rui_place){c, c->n};
+        c->lines[c->n++] = (line){.number = number, .offset = c->used, .size_bytes = size_bytes};
+        to = c->bytes + c->used;
+        c->used += size;
+        c->filling++;
+    }
     ru_mutex_unlock(&s->lock);
-    ru_status st = ru_grow_write(t->data, l.offset, record, size_bytes, &why);
-    l.check = check_of(&l, s->key);
+    return to;
+}
+
+void rui_segments_end(rui_segments *s, const rui_place *p, bool good)
+{
+    chunk *c = p->chunk;
+    line *l = &c->lines[p->line];
     ru_mutex_lock(&s->lock);
-    st = st == RU_OK ? ru_grow_write(t->index, t->index_end, &l, sizeof l, &why) : st;
-    if (st == RU_OK) {
-        t->index_end += (int64_t)sizeof l;
-        e->offset = l.offset;
-        s->kept++;
+    if (good) {
+        s->at[l->number].offset = l->offset;
     } else {
-        *e = (entry){0};
-        t->below = 0;
-        ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept in %s any more: %s", t->path,
-               why.text);
+        s->at[l->number] = (entry){0};
+        l->number = -1;
+    }
+    if (--c->filling == 0 && c != s->open) {
+        ru_cond_signal(&s->work);
+        ru_cond_broadcast(&s->done);
     }
     ru_mutex_unlock(&s->lock);
-    return st == RU_OK;
 }
 
 void rui_segments_forget(rui_segments *s, int64_t number)
 {
+    entry *e = &s->at[number];
     ru_mutex_lock(&s->lock);
-    if (s->at[number].segment != 0 && s->at[number].offset >= 0) {
-        s->at[number] = (entry){0};
-        s->kept--;
+    if (e->segment != 0 && e->segment != waits_in_memory) {
+        *e = (entry){0};
+        s->sum.kept--;
     }
     ru_mutex_unlock(&s->lock);
 }
 
-bool rui_segments_room(rui_segments *s, int64_t size_bytes)
+rui_segments_sum rui_segments_settle(rui_segments *s)
 {
-    bool room = false;
     ru_mutex_lock(&s->lock);
-    for (uint32_t k = 0; k < s->n_tiers; k++) {
-        room = room || size_bytes < s->tiers[k].below;
+    push_open(s);
+    while (s->first != NULL || s->writing) { /* at the priority of who waits */
+        if (!write_first(s)) {
+            ru_cond_wait(&s->done, &s->lock);
+        }
     }
+    rui_segments_sum sum = s->sum;
     ru_mutex_unlock(&s->lock);
-    return room;
+    return sum;
 }
 
 void rui_segments_refresh(rui_segments *s)
@@ -493,12 +796,4 @@ void rui_segments_refresh(rui_segments *s)
         }
     }
     ru_mutex_unlock(&s->lock);
-}
-
-int64_t rui_segments_count(rui_segments *s)
-{
-    ru_mutex_lock(&s->lock);
-    int64_t n = s->kept;
-    ru_mutex_unlock(&s->lock);
-    return n;
 }
