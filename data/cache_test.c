@@ -538,7 +538,7 @@ static void test_mistakes(void **state)
     assert_non_null(strstr(f->err.text, "storage"));
 }
 
-enum { SAMPLES = 24, RECORD = 1000, LARGE = 400000 };
+enum { SAMPLES = 24, RECORD = 1000, LARGE = 400000, WHOLE = 1 << 20 };
 
 static rui_segments *open_segments(ru_scratch *f, int64_t quota_bytes)
 {
@@ -668,6 +668,50 @@ static void test_large_records(void **state)
     rui_segments_close(s);
 }
 
+/* The disk is behind: what waits is found in memory, what is too much is not kept, or waits. */
+static void test_behind(void **state)
+{
+    ru_scratch *f = *state;
+    ru_lock *room;
+    rui_kept k;
+    rui_place p;
+    int64_t n = 0;
+    rui_segments *s = open_segments(f, ROOM);
+    assert_ok(ru_lock_open(ru_path_join(&f->arena, f->root, "tier/samples/room"), true, true, &room,
+                           &f->err),
+              f->err);
+    while (begin(s, n, WHOLE)) {
+        n++;
+    }
+    assert_int_equal(n, 16); /* MiB */
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(rui_segments_find(s, i, &k));
+        assert_true(k.bytes[0] == 1 + i && k.bytes[WHOLE - 1] == 1 + i && k.size_bytes == WHOLE);
+        rui_segments_forget(s, i); /* only what is in a file can be damaged */
+        rui_segments_done(s, &k);
+    }
+    assert_false(begin(s, n, RECORD));
+    ru_lock_close(room);
+    rui_segments_sum sum = rui_segments_settle(s);
+    assert_true(sum.kept == n && sum.added == n && sum.added_bytes == n * WHOLE && sum.late == 2);
+    uint8_t *to = rui_segments_begin(s, n, RECORD, &p);
+    assert_non_null(to);
+    assert_false(rui_segments_find(s, n, &k)); /* not before it is whole */
+    rui_segments_end(s, &p, false);
+    assert_true(put(s, n)); /* what had failed may come again */
+    rui_segments_close(s);
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), ROOM};
+    const rui_segments_options waits = {
+        .tiers = &tier, .n_tiers = 1, .key = {7, 8}, .samples = SAMPLES, .waits = true};
+    assert_ok(rui_segments_open(&waits, &s, &f->err), f->err);
+    for (n = 0; n < SAMPLES; n++) {
+        assert_true(begin(s, n, WHOLE));
+    }
+    sum = rui_segments_settle(s);
+    assert_true(sum.kept == SAMPLES && sum.late == 0);
+    rui_segments_close(s);
+}
+
 typedef struct kept {
     ru_scratch *f;
     const ru_data_options *opt;
@@ -723,5 +767,5 @@ static void test_failing_calls(void **state)
 RU_TESTS(data_cache, T(test_formats), T(test_written_by_others), T(test_arrays_of_bytes),
          T(test_shards), T(test_probe), T(test_labels_in_memory), T(test_options),
          T(test_parts_share), T(test_room), T(test_damage), T(test_order_of_lines), T(test_changes),
-         T(test_mistakes), T(test_runs_share_a_segment), T(test_large_records),
+         T(test_mistakes), T(test_runs_share_a_segment), T(test_large_records), T(test_behind),
          T(test_failing_calls))

@@ -23,10 +23,11 @@ typedef struct kept {
     uint32_t threads;
     double fill[RU_BENCH_ROUNDS_MAX], again[RU_BENCH_ROUNDS_MAX], plain[RU_BENCH_ROUNDS_MAX];
     double torch[RU_BENCH_ROUNDS_MAX];
+    double fill_ms[RU_BENCH_ROUNDS_MAX], plain_ms[RU_BENCH_ROUNDS_MAX]; /* of the processor */
 } kept;
 
-/* Samples a second of one epoch. */
-static ru_status epoch(const kept *k, ru_dataset *d, double *rate, ru_err *err)
+/* Samples a second of one epoch; processor time of a sample. */
+static ru_status epoch(const kept *k, ru_dataset *d, double *rate, double *ms, ru_err *err)
 {
     const ru_stream_options opt = {.batch = RUI_READER_BATCH,
                                    .epochs = 1,
@@ -36,7 +37,7 @@ static ru_status epoch(const kept *k, ru_dataset *d, double *rate, ru_err *err)
                                    .threads = k->threads};
     (void)rui_forget(k->photos);
     (void)rui_forget(k->tier.path);
-    int64_t n = 0, begun_ns = ru_clock_now().ns;
+    int64_t n = 0, begun_ns = ru_clock_now().ns, cpu_ns = ru_clock_cpu_ns();
     ru_stream *s = NULL;
     ru_batch batch = {.n = 1};
     ru_status st = ru_stream_open(d, &opt, &s, err);
@@ -45,21 +46,23 @@ static ru_status epoch(const kept *k, ru_dataset *d, double *rate, ru_err *err)
         n += st == RU_OK ? batch.n : 0;
     }
     *rate = (double)n / (1e-9 * (double)(ru_clock_now().ns - begun_ns));
+    *ms = 1e-6 * (double)(ru_clock_cpu_ns() - cpu_ns) / (double)(n > 0 ? n : 1);
     ru_stream_close(s);
     return st;
 }
 
 /* `again` NULL: keep nothing. */
-static ru_status epochs(const kept *k, double *first, double *again, ru_err *err)
+static ru_status epochs(const kept *k, double *first, double *ms, double *again, ru_err *err)
 {
+    double unused;
     ru_data_options o = k->data;
     ru_dataset *d = NULL;
     if (again != NULL) {
         o.cache = (ru_cache_options){.kind = RU_CACHE_DECODED, .tiers = &k->tier, .n_tiers = 1};
     }
     RU_TRY(ru_dataset_open(&o, &d, err));
-    ru_status st = epoch(k, d, first, err);
-    st = st == RU_OK && again != NULL ? epoch(k, d, again, err) : st;
+    ru_status st = epoch(k, d, first, ms, err);
+    st = st == RU_OK && again != NULL ? epoch(k, d, again, &unused, err) : st;
     ru_dataset_close(d);
     return st == RU_OK && again != NULL ? ru_path_remove(k->tier.path, err) : st;
 }
@@ -68,7 +71,7 @@ static ru_status add(ru_bench *b, const kept *k, const char *what, const ru_benc
                      ru_err *err)
 {
     ru_bench_row row = *from;
-    row.unit = "images/s";
+    row.unit = row.unit != NULL ? row.unit : "images/s";
     row.name =
         ru_arena_printf(b->arena, "%s, %u thread%s", what, k->threads, k->threads == 1 ? "" : "s");
     return row.name != NULL ? ru_bench_add(b, &row, err)
@@ -78,15 +81,15 @@ static ru_status add(ru_bench *b, const kept *k, const char *what, const ru_benc
 static ru_status bench_threads(ru_bench *b, kept *k, rui_loader *l, ru_err *err)
 {
     uint32_t rounds = b->quick ? 3 : 7;
-    double warm;
-    RU_TRY(epochs(k, &warm, NULL, err));
+    double warm, ms;
+    RU_TRY(epochs(k, &warm, &ms, NULL, err));
     for (uint32_t r = 0; r < rounds; r++) {
         for (uint32_t turn = 0; turn < 3; turn++) { /* who goes first changes */
             uint32_t side = (r + turn) % 3;
             if (side == 0) {
-                RU_TRY(epochs(k, &k->fill[r], &k->again[r], err));
+                RU_TRY(epochs(k, &k->fill[r], &k->fill_ms[r], &k->again[r], err));
             } else if (side == 1) {
-                RU_TRY(epochs(k, &k->plain[r], NULL, err));
+                RU_TRY(epochs(k, &k->plain[r], &k->plain_ms[r], NULL, err));
             } else if (l->missing == NULL) {
                 RU_TRY(rui_loader_rate(l, k->photos, l->best, &k->torch[r], err));
             }
@@ -109,6 +112,12 @@ static ru_status bench_threads(ru_bench *b, kept *k, rui_loader *l, ru_err *err)
                          .theirs = plain,
                          .peer = "keeping none",
                          .goal = 0.95};
+    RU_TRY(add(b, k, fill_name, &row, err));
+    row = (ru_bench_row){.unit = "ms of processor",
+                         .lower = true,
+                         .ours = ru_bench_stat_of(k->fill_ms, rounds),
+                         .theirs = ru_bench_stat_of(k->plain_ms, rounds),
+                         .peer = "keeping none"};
     return add(b, k, fill_name, &row, err);
 }
 

@@ -269,6 +269,7 @@ static ru_status run_warm(ru_cmd_in *in, ru_err *err)
             "%s keeps no samples by itself: data.cache is %s; set it to bytes or decoded",
             in->args[0], o.cache.kind == RU_CACHE_NONE ? "none" : "auto");
     }
+    o.cache.waits = true;
     ru_self_stop_watch();
     ru_status st = as_usage(ru_dataset_open(&o, &d, err), err);
     st = st == RU_OK ? read_all(&job, d, &n, err) : st;
