@@ -379,7 +379,6 @@ static void write_run(rui_segments *s, chunk *c, const run *r)
     if (r->n == 0) {
         return;
     }
-    const uint8_t *from = c->bytes + lines[0].offset;
     int64_t begin = lines[0].offset, end = lines[r->n - 1].offset + lines[r->n - 1].size_bytes;
     for (uint32_t k = 0; k < r->n; k++) {
         line *l = &lines[k];
@@ -387,7 +386,7 @@ static void write_run(rui_segments *s, chunk *c, const run *r)
         l->offset += r->at - begin;
         l->check = check_of(l, s->key);
     }
-    ru_status st = ru_grow_write(r->t->data, r->at, from, end - begin, &why);
+    ru_status st = ru_grow_write(r->t->data, r->at, c->bytes + begin, end - begin, &why);
     st = st == RU_OK
              ? ru_grow_write(r->t->index, r->index_at, lines, (int64_t)(r->n * sizeof *lines), &why)
              : st;
@@ -438,12 +437,11 @@ static void write_chunk(rui_segments *s, chunk *c)
 
 static void free_spare(rui_segments *s)
 {
-    for (chunk *c = s->spare, *next; c != NULL; c = next) {
-        next = c->next;
+    for (chunk *c; (c = s->spare) != NULL;) {
+        s->spare = c->next;
         free(c->bytes);
         free(c);
     }
-    s->spare = NULL;
 }
 
 /* Called with the lock, as all below. */
@@ -657,6 +655,7 @@ void rui_segments_done(rui_segments *s, const rui_kept *k)
 {
     if (k->held != NULL) {
         ru_mutex_lock(&s->lock);
+        RU_CHECK(k->held->readers > 0);
         k->held->readers--;
         put_back(s, k->held);
         ru_mutex_unlock(&s->lock);
@@ -723,8 +722,8 @@ uint8_t *rui_segments_begin(rui_segments *s, int64_t number, int64_t size_bytes,
 {
     RU_CHECK(number >= 0 && number < s->samples && size_bytes > 0);
     bool room = false;
-    int64_t size = up(size_bytes);
     uint8_t *to = NULL;
+    int64_t size = up(size_bytes);
     ru_mutex_lock(&s->lock);
     for (uint32_t k = 0; k < s->n_tiers; k++) {
         room = room || size < s->tiers[k].below;
@@ -747,6 +746,7 @@ void rui_segments_end(rui_segments *s, const rui_place *p, bool good)
     chunk *c = p->chunk;
     line *l = &c->lines[p->line];
     ru_mutex_lock(&s->lock);
+    RU_CHECK(c->filling > 0 && l->number >= 0);
     if (good) {
         s->at[l->number].offset = l->offset;
     } else {
@@ -763,6 +763,7 @@ void rui_segments_end(rui_segments *s, const rui_place *p, bool good)
 void rui_segments_forget(rui_segments *s, int64_t number)
 {
     entry *e = &s->at[number];
+    RU_CHECK(number >= 0 && number < s->samples);
     ru_mutex_lock(&s->lock);
     if (e->segment != 0 && e->segment != waits_in_memory) {
         *e = (entry){0};
