@@ -47,6 +47,7 @@ static void put_procs(const rui_agent *a, ru_cluster_state *s)
                                                  .why = p->why};
         }
     }
+    rui_agent_services(a, s);
 }
 
 static void tell(void *self, ru_time now)
@@ -180,6 +181,7 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         rui_agent_follow(a, now);
     } else if (what == TIMER_TICK) {
         follow_lead(a, now);
+        rui_agent_pace(a, now);
         rui_agent_follow(a, now);
         if (a->leaving && !a->up && ru_time_since(now, a->noticed) > alone_ns) {
             rui_agent_clear(a, SIGTERM, now);
@@ -254,6 +256,7 @@ static ru_status run(rui_agent *a, ru_err *err)
     RU_TRY(ru_loop_open(&a->loop, err));
     RU_TRY(open_guest(a, err));
     RU_TRY(rui_agent_adopt(a, err));
+    RU_TRY(rui_agent_bursts_open(a, err));
     if (fd >= 0) {
         RU_TRY(ru_loop_fd(a->loop, fd, 1, on_stop, a, err));
     }
@@ -287,6 +290,7 @@ ru_status ru_agent_run(const ru_agent_options *opt, ru_arena *arena, ru_err *err
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
         ru_process_leave(a->procs[k].child);
     }
+    rui_agent_bursts_close(a);
     ru_guest_close(a->guest);
     ru_link_tcp_close(a->link);
     ru_loop_close(a->loop);

@@ -26,6 +26,8 @@ typedef struct ru_agent_options {
     bool leaves;        /* a stop signal is a notice: workers leave, then the agent ends */
     int64_t grace_ns;  /* after a notice the machine is gone: what lives then is killed; 0: never */
     bool own_accounts; /* workers run under the account of their user (cluster/account.h) */
+    const char *const *bursts; /* [n_bursts] files of services with credits that it paces */
+    uint32_t n_bursts;         /* at most RU_CLUSTER_SERVICES_MAX */
     ru_group_limits limits; /* of each worker; what this machine cannot bound is told in the log */
 } ru_agent_options;
 

@@ -1,4 +1,5 @@
-/* Inside of the agent: its workers (agent_proc.c), what it hears and says (agent.c).
+/* Inside of the agent: its workers (agent_proc.c), services (agent_burst.c), what it hears and says
+ * (agent.c).
  *
  * Thread: loop only. */
 #ifndef RU_CLUSTER_AGENT_IMPL_H
@@ -42,6 +43,7 @@ typedef struct rui_agent {
     ru_time noticed;     /* when */
     uint32_t told_lacks; /* RU_GROUP_* that the log already says this machine cannot bound */
     rui_proc procs[RU_CLUSTER_PROCS_MAX];
+    struct rui_burst *bursts; /* [opt->n_bursts] */
     ru_arena heard_arena;
     ru_cluster_orders heard; /* number 0: none yet */
 } rui_agent;
@@ -64,6 +66,11 @@ bool rui_agent_look(rui_agent *a, ru_time now);
 /* agent.c: orders in place of the old ones. false: they are none, or those of a scheduler that led
  * before the one whose orders it has. */
 bool rui_agent_hear(rui_agent *a, const void *data, int64_t size_bytes);
+/* agent_burst.c: services that are paced: start what does not run, hear what runs; each second. */
+RU_MUST_USE ru_status rui_agent_bursts_open(rui_agent *a, ru_err *err);
+void rui_agent_pace(rui_agent *a, ru_time now);
+void rui_agent_services(const rui_agent *a, ru_cluster_state *s);
+void rui_agent_bursts_close(rui_agent *a);
 /* agent.c: tell the scheduler soon. */
 void rui_agent_changed(rui_agent *a);
 

@@ -224,3 +224,41 @@ void rui_scheduler_top(rui_scheduler *s, ru_table *t)
         ru_table_str(t, j->owner);
     }
 }
+
+bool rui_scheduler_services(const rui_scheduler *s, ru_table *t)
+{
+    static const char *const names[] = {"service", "node", "state", "says"};
+    bool any = false;
+    rui_scheduler_columns(t, names, RU_ARRAY_LEN(names));
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const ru_cluster_state *st = &s->live[k].state;
+        for (uint32_t i = 0; i < st->n_services; i++) {
+            const ru_cluster_service *v = &st->services[i];
+            any = true;
+            ru_table_str(t, v->name);
+            ru_table_str(t, s->book.nodes[k].name);
+            ru_table_str(t, s->live[k].guest.v == 0 ? "silent" : v->up ? "paced" : "waits");
+            ru_table_str(t, v->line[0] != 0 ? v->line : NULL);
+        }
+    }
+    return any;
+}
+
+ru_status rui_scheduler_service(const rui_scheduler *s, const char *name, ru_text *t, ru_err *err)
+{
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const ru_cluster_state *st = &s->live[k].state;
+        for (uint32_t i = 0; i < st->n_services; i++) {
+            const ru_cluster_service *v = &st->services[i];
+            if (strcmp(v->name, name) == 0) {
+                ru_text_putf(t, "service '%s' on node %s: %s\n  %s\n", name, s->book.nodes[k].name,
+                             v->up ? "its pace is set by its credits"
+                                   : "nobody paces it; it is tried again every few seconds",
+                             v->line[0] != 0 ? v->line : "its first window has not ended");
+            }
+        }
+    }
+    return t->n > 0 ? RU_OK
+                    : RU_FAIL(err, RU_E_MISSING,
+                              "there is no job and no service '%s'; see rubato cluster ps", name);
+}

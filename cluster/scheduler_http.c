@@ -2,8 +2,8 @@
  *
  *   POST /jobs                      {"name", "min", "max", "request", "priority", "yaml"} -> its
  *                                   number
- *   GET  /jobs, /top, /nodes, /metrics, /audit, /world
- *   GET  /jobs/N/explain            why it waits, or has what it has
+ *   GET  /jobs (and services), /top, /nodes, /metrics, /audit, /world
+ *   GET  /jobs/N/explain            why it waits, or has what it has; N may be a service
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
  *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
  *   POST /users                     {"name", "slots"} -> the user's key
@@ -70,7 +70,9 @@ static void refuse(asked *q, const ru_err *err)
     q->arena = NULL;
 }
 
-static ru_status give_table(asked *q, const ru_table *table, const char *schema, ru_err *err)
+/* `services`: a second table; NULL: none. */
+static ru_status give_tables(asked *q, const ru_table *table, const ru_table *services,
+                             const char *schema, ru_err *err)
 {
     ru_text t = ru_text_arena(q->arena);
     if (q->json) {
@@ -78,13 +80,23 @@ static ru_status give_table(asked *q, const ru_table *table, const char *schema,
         ru_json_open(&j, NULL, '{');
         ru_json_str(&j, "schema", schema);
         RU_TRY(ru_table_json(table, &j, "rows", err));
+        RU_TRY(services != NULL ? ru_table_json(services, &j, "services", err) : RU_OK);
         ru_json_close(&j);
         ru_text_put(&t, "\n");
     } else {
         RU_TRY(ru_table_print(table, 0, &t, err));
+        if (services != NULL) {
+            ru_text_put(&t, "\n");
+            RU_TRY(ru_table_print(services, 0, &t, err));
+        }
     }
     answer(q, q->json ? "application/json" : "text/plain; charset=utf-8", &t);
     return RU_OK;
+}
+
+static ru_status give_table(asked *q, const ru_table *table, const char *schema, ru_err *err)
+{
+    return give_tables(q, table, NULL, schema, err);
 }
 
 static void give_line(asked *q, const char *line)
@@ -147,7 +159,9 @@ static ru_status jobs(asked *q, ru_err *err)
     for (uint32_t k = 1; k <= q->s->book.jobs.n; k++) {
         put_job(q, &t, k);
     }
-    return give_table(q, &t, "rubato.cluster.jobs/1", err);
+    ru_table services = ru_table_in(q->arena);
+    bool any = rui_scheduler_services(q->s, &services);
+    return give_tables(q, &t, any ? &services : NULL, "rubato.cluster.jobs/1", err);
 }
 
 static ru_status nodes(asked *q, ru_err *err)
@@ -509,8 +523,12 @@ static ru_status explain(asked *q, ru_err *err)
     const ru_book_job *j;
     int64_t number;
     ru_text t = ru_text_arena(q->arena);
-    RU_TRY(job_of(q, &number, &j, err));
-    RU_TRY(rui_scheduler_explain(q->s, j, q->arena, &t, err));
+    if (!ru_str_i64(ru_str_c(q->part[1]), &number)) {
+        RU_TRY(rui_scheduler_service(q->s, q->part[1], &t, err));
+    } else {
+        RU_TRY(job_of(q, &number, &j, err));
+        RU_TRY(rui_scheduler_explain(q->s, j, q->arena, &t, err));
+    }
     answer(q, "text/plain; charset=utf-8", &t);
     return RU_OK;
 }

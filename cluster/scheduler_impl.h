@@ -128,6 +128,11 @@ RU_MUST_USE ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job 
 void rui_scheduler_columns(ru_table *t, const char *const *names, uint32_t n);
 /* The jobs that run, with what their files say of them now. */
 void rui_scheduler_top(rui_scheduler *s, ru_table *t);
+/* Services that agents pace; false: there are none. */
+bool rui_scheduler_services(const rui_scheduler *s, ru_table *t);
+/* Those with this name. Errors: RU_E_MISSING. */
+RU_MUST_USE ru_status rui_scheduler_service(const rui_scheduler *s, const char *name, ru_text *t,
+                                            ru_err *err);
 /* scheduler_metrics.c: the same for Prometheus. */
 void rui_scheduler_metrics(rui_scheduler *s, ru_text *t);
 void rui_scheduler_request(void *self, ru_http_request *r);

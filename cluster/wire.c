@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { VERSION = 5 };
+enum { VERSION = 6 };
 
 static void put_text(ru_wire_out *o, const char *text)
 {
@@ -41,6 +41,12 @@ int64_t ru_cluster_state_put(const ru_cluster_state *s, void *into)
     ru_wire_put_u32(&o, s->slots);
     ru_wire_put_u8(&o, s->leaving ? 1 : 0);
     ru_wire_put_u64(&o, s->heard);
+    ru_wire_put_u32(&o, s->n_services);
+    for (uint32_t k = 0; k < s->n_services; k++) {
+        put_text(&o, s->services[k].name);
+        ru_wire_put_u8(&o, s->services[k].up ? 1 : 0);
+        put_text(&o, s->services[k].line);
+    }
     ru_wire_put_u32(&o, s->n);
     for (uint32_t k = 0; k < s->n; k++) {
         const ru_cluster_proc *p = &s->procs[k];
@@ -65,6 +71,13 @@ bool ru_cluster_state_get(const void *data, int64_t size_bytes, ru_arena *arena,
     out->slots = ru_wire_u32(&in);
     out->leaving = get_flags(&in, 1) != 0;
     out->heard = ru_wire_u64(&in);
+    out->n_services = known ? ru_wire_u32(&in) : 0;
+    known = known && out->n_services <= RU_CLUSTER_SERVICES_MAX;
+    for (uint32_t k = 0; known && !in.bad && k < out->n_services; k++) {
+        out->services[k].name = get_text(&in, arena);
+        out->services[k].up = get_flags(&in, 1) != 0;
+        out->services[k].line = get_text(&in, arena);
+    }
     out->n = ru_wire_u32(&in);
     known = known && out->n <= RU_CLUSTER_PROCS_MAX;
     for (uint32_t k = 0; known && !in.bad && k < out->n; k++) {

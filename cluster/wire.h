@@ -17,6 +17,7 @@ enum {
     RU_CLUSTER_MESSAGES_END,
     RU_CLUSTER_MESSAGE_BYTES = 60 << 10,
     RU_CLUSTER_PROCS_MAX = 256, /* of a node */
+    RU_CLUSTER_SERVICES_MAX = 16,
     RU_CLUSTER_TEXT_MAX = 300
 };
 
@@ -34,6 +35,13 @@ typedef struct ru_cluster_proc {
     const char *why;     /* its error; "" */
 } ru_cluster_proc;
 
+/* A service of a node that is paced (burst/service.h). */
+typedef struct ru_cluster_service {
+    const char *name;
+    bool up;          /* else it is started again soon */
+    const char *line; /* what its pacer said last; "" */
+} ru_cluster_service;
+
 typedef struct ru_cluster_state {
     const char *name;
     uint32_t slots;
@@ -41,6 +49,8 @@ typedef struct ru_cluster_state {
     uint64_t heard; /* number of the newest orders that it follows */
     ru_cluster_proc procs[RU_CLUSTER_PROCS_MAX];
     uint32_t n;
+    ru_cluster_service services[RU_CLUSTER_SERVICES_MAX];
+    uint32_t n_services;
 } ru_cluster_state;
 
 typedef struct ru_cluster_order {

@@ -80,6 +80,35 @@ static void messages_come_back(void **state)
     free(p);
 }
 
+static void services_come_back(void **state)
+{
+    (void)state;
+    static uint8_t bytes[RU_CLUSTER_MESSAGE_BYTES];
+    ru_cluster_state *s = calloc(1, sizeof *s), *t = calloc(1, sizeof *t);
+    ru_arena arena;
+    assert_true(s != NULL && t != NULL);
+    ru_arena_init(&arena, 0);
+    s->name = "n1";
+    s->n_services = 2;
+    s->services[0] = (ru_cluster_service){.name = "web", .up = true, .line = "window 3"};
+    s->services[1] = (ru_cluster_service){.name = "db", .line = ""};
+    int64_t n = ru_cluster_state_put(s, bytes);
+    assert_true(n > 0 && ru_cluster_state_get(bytes, n, &arena, t));
+    assert_true(t->n_services == 2 && t->services[0].up && !t->services[1].up);
+    assert_string_equal(t->services[0].line, "window 3");
+    assert_string_equal(t->services[1].name, "db");
+    for (int64_t k = 0; k < n; k++) {
+        assert_false(ru_cluster_state_get(bytes, k, &arena, t));
+    }
+    s->n_services = 0;
+    int64_t head = ru_cluster_state_put(s, bytes); /* it ends with two numbers */
+    bytes[head - 8] = RU_CLUSTER_SERVICES_MAX + 1;
+    assert_false(ru_cluster_state_get(bytes, sizeof bytes, &arena, t));
+    ru_arena_fini(&arena);
+    free(s);
+    free(t);
+}
+
 /* A process more than a state holds, and a flag of a later version. */
 static void too_many_and_unknown_are_refused(void **state)
 {
@@ -108,5 +137,5 @@ static void too_many_and_unknown_are_refused(void **state)
     free(t);
 }
 
-RU_TESTS(cluster_wire, cmocka_unit_test(messages_come_back),
+RU_TESTS(cluster_wire, cmocka_unit_test(messages_come_back), cmocka_unit_test(services_come_back),
          cmocka_unit_test(too_many_and_unknown_are_refused))

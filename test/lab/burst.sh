@@ -7,6 +7,7 @@
 #   3. the next pacer goes on with the credits that were left, follows a service that begins again, and takes the quota away when it is told to stop.
 #   4. pacer and guard are killed: the quota that they leave is taken away by the next pacer's end; windows.jsonl is not too long.
 #   5. a load of the profile that cannot be run is told.
+#   6. an agent of a cluster paces it: ps and explain tell of it, a pacer that was killed begins again, the agent's end is the pacer's.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst-XXXXXX")
@@ -14,6 +15,9 @@ name=lab$$
 service='' pacer='' child=''
 cleanup() {
     [[ -z $pacer ]] || kill -9 "$pacer" 2>/dev/null || true
+    for f in "$work"/cl/run/*.pid; do
+        [[ ! -f $f ]] || kill -9 "$(sed 's/.*"pid":\([0-9]*\).*/\1/' "$f")" 2>/dev/null || true
+    done
     [[ -z $service ]] || kill -9 "$service" $child 2>/dev/null || true
     wait 2>/dev/null || true
     find /sys/fs/cgroup -depth -type d -path "*/rubato-burst/$name" -exec rmdir {} + 2>/dev/null || true
@@ -140,4 +144,41 @@ code=0
 "$rubato" cluster burst load.yaml --for 60s >said 2>log || code=$?
 [[ $code == 66 ]] && grep -q no-such-program log || fail "a load that cannot be run ended it with $code"
 free || fail 'a quota stays when no load can be run'
+sed 's/^folder: out/folder: paced/' service.yaml >web.yaml
+echo 'name: x' >broken.yaml
+cat >cluster.yaml <<FILE
+folder: cl
+nodes: [{name: n1}]
+bursts: [{node: n1, service: web.yaml}, {node: n1, service: broken.yaml}]
+FILE
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+cluster() { "$rubato" cluster "$@"; }
+pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "cl/run/$1.pid"; }
+sed 's/node: n1, service: web/node: n2, service: web/' cluster.yaml >bad.yaml
+code=0
+cluster up bad.yaml >said 2>log || code=$?
+[[ $code == 78 ]] && grep -q "there is no node 'n2'" log || fail "a service on no node: $code"
+cluster up cluster.yaml >said 2>log || fail 'the cluster does not come up'
+agent=$(pid_of n1)
+waits 'the agent does not pace the service' bound
+tells() { cluster ps >said 2>log && grep -q '^web .*n1 .*paced .*window ' said && grep -q '^broken .*waits .*broken.yaml' said; }
+waits 'ps does not tell of the services' tells
+cluster ps --json >said && grep -q '"services":\[{"service":"web","node":"n1","state":"paced"' said || fail 'ps --json does not tell of the services'
+cluster explain web >said && grep -q "service 'web' on node n1: its pace is set" said || fail 'explain does not tell of the service'
+code=0
+cluster explain none >said 2>log || code=$?
+[[ $code == 66 ]] && grep -q "no service 'none'" log || fail "explain of no service: $code"
+pacers() { pgrep -P "$agent" -f 'cluster burst .*web.yaml' | head -1; }
+first=$(pacers)
+kill -9 "$first"
+second() { [[ -n $(pacers) && $(pacers) != "$first" ]] && bound; }
+waits 'a pacer that was killed does not begin again' second
+kill -9 "$agent"
+waits 'a quota stays when the agent is killed' free
+cluster up cluster.yaml >said 2>log || fail 'the agent does not start again'
+agent=$(pid_of n1)
+waits 'the next agent does not pace the service' bound
+cluster down >said 2>log || fail 'the cluster does not go down'
+free || fail 'the cluster leaves a quota'
+kill -0 "$service" || fail 'the service ended with the cluster'
 echo ok

@@ -97,6 +97,8 @@ static const ru_conf_field cluster_fields[] = {
            "shared: all run as who started the cluster",
            .choices = "own|shared"),
     RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes", .table = &node_table),
+    RU_ROW(SECTIONS, rui_cluster, bursts, "[]", "services with processor credits that agents pace",
+           .table = &rui_cluster_burst_table),
     RU_ROW(SECTION, rui_cluster, slurm, NULL, "nodes that are jobs of Slurm",
            .table = &slurm_table),
     RU_ROW(SECTIONS, rui_cluster, markets, "[]", "markets that rent nodes by the hour",
@@ -135,7 +137,8 @@ static ru_status read_conf(const char *path, ru_arena *arena, rui_cluster *out, 
     RU_TRY(ru_conf_apply(c, out, err));
     RU_TRY(ru_journal_check(out->journal, err));
     RU_TRY(rui_cluster_markets_check(out, err));
-    return rui_cluster_nodes_check(out, arena, err);
+    RU_TRY(rui_cluster_nodes_check(out, arena, err));
+    return rui_cluster_bursts_check(out, err);
 }
 
 /* As seen from the folder `from`. */
@@ -157,6 +160,7 @@ ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out, 
             out->journal = placed(arena, real, out->journal);
         }
         st = rui_cluster_markets_place(out, real, arena, err);
+        st = st == RU_OK ? rui_cluster_bursts_place(out, real, arena, err) : st;
     }
     free(real);
     return st != RU_OK || (out->folder != NULL && out->journal != NULL) ? st : no_memory(err);

@@ -25,6 +25,10 @@ typedef struct rui_cluster_node {
     int64_t grace_ns; /* from a notice until what lives is killed; 0: never. No key */
 } rui_cluster_node;
 
+typedef struct rui_cluster_burst { /* a service with credits */
+    const char *node, *service;    /* service: path of its file there */
+} rui_cluster_burst;
+
 typedef struct rui_cluster_slurm {
     uint32_t seats, seats_min;
     const char *partition;
@@ -53,6 +57,7 @@ typedef struct rui_cluster {
     const char *folder, *journal, *listen, *agents, *workers;
     uint32_t accounts; /* 0: own, 1: shared */
     RU_SECTIONS(rui_cluster_node) nodes;
+    RU_SECTIONS(rui_cluster_burst) bursts;
     rui_cluster_slurm slurm;
     RU_SECTIONS(rui_cluster_market) markets;
     rui_cluster_trade market;

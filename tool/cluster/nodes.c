@@ -3,11 +3,76 @@
 #include <string.h>
 
 #include "cluster/slurm.h"
+#include "cluster/wire.h"
+#include "env/file/file.h"
 #include "env/process/process.h"
 #include "launch/ssh.h"
 #include "tool/cluster/markets.h"
 
 static const int64_t ssh_ns = 60 * INT64_C(1000000000);
+
+static const ru_conf_field burst_fields[] = {
+    RU_ROW(TEXT, rui_cluster_burst, node, NULL, "name of the node that it is on"),
+    RU_ROW(TEXT, rui_cluster_burst, service, NULL,
+           "SERVICE.yaml of `rubato cluster burst`, as seen from this file; its path on that node"),
+};
+const ru_conf_table rui_cluster_burst_table =
+    RU_TABLE("burst", rui_cluster_burst, burst_fields, "a service that an agent paces");
+
+ru_status rui_cluster_bursts_check(const rui_cluster *c, ru_err *err)
+{
+    for (uint32_t k = 0; k < c->bursts.n; k++) {
+        const rui_cluster_burst *b = &c->bursts.at[k];
+        bool known = false;
+        uint32_t before = 0;
+        for (uint32_t i = 0; i < c->nodes.n; i++) {
+            known = known || strcmp(c->nodes.at[i].name, b->node) == 0;
+        }
+        for (uint32_t o = 0; o < k; o++) {
+            bool here = strcmp(c->bursts.at[o].node, b->node) == 0;
+            before += here;
+            if (here && strcmp(c->bursts.at[o].service, b->service) == 0) {
+                return RU_FAIL(err, RU_E_CONFIG, "bursts: %s is named twice for node '%s'",
+                               b->service, b->node);
+            }
+        }
+        if (!known || before >= RU_CLUSTER_SERVICES_MAX) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           known ? "bursts: node '%s' has more than %d services"
+                                 : "bursts: there is no node '%s' among `nodes`",
+                           b->node, RU_CLUSTER_SERVICES_MAX);
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_cluster_bursts_place(rui_cluster *c, const char *dir, ru_arena *arena, ru_err *err)
+{
+    rui_cluster_burst *own =
+        ru_arena_copy(arena, c->bursts.at, c->bursts.n * (int64_t)sizeof *own, 8);
+    bool full = own == NULL && c->bursts.n > 0;
+    for (uint32_t k = 0; !full && k < c->bursts.n; k++) {
+        if (own[k].service[0] != '/') {
+            own[k].service = ru_path_join(arena, dir, own[k].service);
+            full = own[k].service == NULL;
+        }
+    }
+    c->bursts.at = own;
+    return full ? RU_FAIL(err, RU_E_MEM, "no memory for a cluster") : RU_OK;
+}
+
+const char *const *rui_cluster_bursts_of(const rui_cluster *c, const char *node, ru_arena *arena,
+                                         uint32_t *n)
+{
+    const char **of = RU_NEW(arena, const char *, c->bursts.n + 1);
+    *n = 0;
+    for (uint32_t k = 0; of != NULL && k < c->bursts.n; k++) {
+        if (strcmp(c->bursts.at[k].node, node) == 0) {
+            of[(*n)++] = c->bursts.at[k].service;
+        }
+    }
+    return of;
+}
 
 static ru_status check_name(const rui_cluster *c, uint32_t k, ru_err *err)
 {

@@ -16,6 +16,7 @@
 #include "tool/cluster/burst.h"
 #include "tool/cluster/cluster.h"
 #include "tool/cluster/markets.h"
+#include "tool/cluster/nodes.h"
 #include "tool/cluster/notice.h"
 #include "tool/cmd.h"
 #include "train/app/app_job.h"
@@ -164,7 +165,8 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                                      .memory_bytes = n.memory_bytes,
                                      .pids = n.pids}};
     RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.key, err));
-    if (o.folder == NULL || o.find == NULL) {
+    o.bursts = rui_cluster_bursts_of(&c, name, in->arena, &o.n_bursts);
+    if (o.folder == NULL || o.find == NULL || o.bursts == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for an agent");
     }
     rui_notice *notice = NULL;
@@ -501,7 +503,7 @@ static const ru_cmd subs[] = {
     SUB("top", "show steps, loss and speed of the jobs that run", NULL, 0, shown_opts, run_top),
     SUB("logs", "print the log of a job", "JOB", 1, logs_opts, run_logs),
     SUB("explain", "say why a job waits, or why it has what it has; steps predicted and measured",
-        "JOB|SERVICE.yaml", 1, cluster_opts, run_explain),
+        "JOB|SERVICE|SERVICE.yaml", 1, cluster_opts, run_explain),
     SUB("scale", "let a job have N, or MIN:MAX, workers from now on", "JOB N", 2, cluster_opts,
         run_scale),
     SUB("cancel", "end a job; its checkpoint stays", "JOB", 1, cluster_opts, run_cancel),
