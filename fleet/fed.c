@@ -10,7 +10,7 @@
 static const double drift_far = 0.3, drift_part = 0.1, learn = 0.4;
 static const double window_rounds = 20, pacer_step = 0.05;
 
-static uint32_t at_once_of(const ru_fed_options *opt)
+uint32_t rui_fed_at_once(const ru_fed_options *opt)
 {
     return opt->at_once > 0 && opt->at_once < opt->n ? opt->at_once : opt->n;
 }
@@ -52,7 +52,7 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
     ru_fed *f = RU_NEW(arena, ru_fed, 1);
     client *clients = RU_NEW(arena, client, opt->n);
     ru_pick_client *facts = RU_NEW(arena, ru_pick_client, opt->n);
-    uint32_t *lists = RU_NEW(arena, uint32_t, 4 * (int64_t)opt->n + at_once_of(opt));
+    uint32_t *lists = RU_NEW(arena, uint32_t, 4 * (int64_t)opt->n + rui_fed_at_once(opt));
     int64_t work_bytes = 131072 + 256 * (int64_t)opt->n +
                          (opt->kmeans ? 16 * ((int64_t)opt->n_tiers + 2) * (opt->n + 1) : 0);
     void *work = ru_arena_alloc(arena, work_bytes, 64);
@@ -109,8 +109,7 @@ static ru_fed_list *tell_list(const ru_fed *f, ru_fed_word word, const uint32_t 
     return l;
 }
 
-/* A client has changed: how it counts among those that a round may have. */
-static void recount(ru_fed *f, client *c)
+void rui_fed_recount(ru_fed *f, client *c)
 {
     bool measures = c->mean_s > 0 && c->state != AWAY, idle = measures && c->state == IDLE;
     f->there += (uint32_t)measures - (uint32_t)c->measures;
@@ -125,7 +124,7 @@ static void task_to(ru_fed *f, uint32_t i, ru_time now)
     c->state = BUSY;
     c->sent = now;
     c->task = f->task;
-    recount(f, c);
+    rui_fed_recount(f, c);
     f->list[f->n_list++] = i;
 }
 
@@ -371,7 +370,7 @@ static ru_status end_profile(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
             f->spread_square += c->log_square - c->measured * m * m;
             f->spread_n += c->measured - 1;
         }
-        recount(f, c);
+        rui_fed_recount(f, c);
     }
     return begin_round(f, now, fx, err);
 }
@@ -434,7 +433,7 @@ static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
         if (c->state == BUSY && f->n_merge == f->wait && !c->probing) {
             c->state = IDLE;
             c->task = 0; /* what comes all the same is not taken */
-            recount(f, c);
+            rui_fed_recount(f, c);
             f->list[n_stop++] = i;
         } else if (c->state == BUSY && !(f->opt.absent && c->probing)) {
             c->state = LATE; /* it takes at least as long as this */
@@ -482,7 +481,7 @@ static void probe_over(ru_fed *f, uint32_t i)
 static void probe_next(ru_fed *f, ru_time now, ru_effects *fx)
 {
     f->task += f->n_queue > 0 ? 1 : 0;
-    while (f->n_queue > 0 && f->n_probes < at_once_of(&f->opt) && f->stage != DONE) {
+    while (f->n_queue > 0 && f->n_probes < rui_fed_at_once(&f->opt) && f->stage != DONE) {
         uint32_t i = f->queue[f->queue_at];
         f->queue_at = (f->queue_at + 1) % f->opt.n;
         f->n_queue--;
@@ -509,7 +508,7 @@ static void probes_late(ru_fed *f, ru_time now)
         client *c = &f->clients[f->probes[k]];
         if (now.ns - c->sent.ns >= f->opt.profile_wait_ns) {
             c->state = LATE;
-            recount(f, c);
+            rui_fed_recount(f, c);
             f->probes[k] = f->probes[--f->n_probes];
         }
     }
@@ -543,7 +542,7 @@ static ru_status answer_probe(ru_fed *f, uint32_t i, double took, ru_time now, r
     c->probing = false;
     profiled(f, i, took);
     f->stale = f->stale || c->mean_s > 0;
-    recount(f, c);
+    rui_fed_recount(f, c);
     probe_next(f, now, fx);
     return f->stage == WAIT ? begin_round(f, now, fx, err) : RU_OK;
 }
@@ -565,7 +564,7 @@ static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effec
     double took = fmax((double)(now.ns - c->sent.ns) * 1e-9, 1e-9);
     bool counts = c->state == BUSY;
     c->state = IDLE;
-    recount(f, c);
+    rui_fed_recount(f, c);
     if (f->opt.absent && c->probing) {
         return answer_probe(f, a->client, took, now, fx, err);
     }
@@ -581,7 +580,7 @@ static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effec
         return f->answered == f->wait ? next_profile(f, now, fx, err) : RU_OK;
     }
     c->mean_s = c->mean_s > 0 ? c->mean_s + learn * (took - c->mean_s) : took;
-    recount(f, c);
+    rui_fed_recount(f, c);
     bool probing = c->probing;
     c->probing = false;
     f->stale = f->stale || probing;
@@ -620,7 +619,7 @@ static ru_status join_late(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, r
     c->state = IDLE;
     c->probing = false;
     c->task = 0;
-    recount(f, c);
+    rui_fed_recount(f, c);
     if (!(c->mean_s > 0)) {
         enqueue(f, i);
         probe_next(f, now, fx);
@@ -633,7 +632,7 @@ static ru_status join_late(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, r
 static void join(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx)
 {
     f->clients[i].state = IDLE;
-    recount(f, &f->clients[i]);
+    rui_fed_recount(f, &f->clients[i]);
     f->stale = true;
     if (f->stage != PROFILE && f->stage != DONE) { /* how long does it take? */
         f->clients[i].probing = true;
@@ -649,7 +648,7 @@ static ru_status away(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, ru_err
     bool owes = f->stage == ROUND && c->state == BUSY && !c->probing;
     c->state = AWAY;
     c->probing = false;
-    recount(f, c);
+    rui_fed_recount(f, c);
     if (!f->opt.absent) {
         f->stale = true;
         return RU_OK;
@@ -668,7 +667,7 @@ static ru_status excused(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, ru_
         return RU_OK;
     }
     c->state = LATE;
-    recount(f, c);
+    rui_fed_recount(f, c);
     f->sent_n--;
     return f->n_merge >= f->sent_n ? end_round(f, now, fx, err) : RU_OK;
 }

@@ -109,10 +109,11 @@ const uint32_t *ru_fed_tier_of(const ru_fed *f);
 /* Will the answer to `task` be averaged, if it comes now? */
 bool ru_fed_counts(const ru_fed *f, uint32_t client, uint32_t task);
 /* The state between two rounds as bytes, to continue from in another process, where all clients are
- * away at first. Loading: after init and before START. Errors: RU_E_DATA. */
-int64_t ru_fed_saved_bytes(const ru_fed *f);
-void ru_fed_save(const ru_fed *f, ru_wire_out *o);
-RU_MUST_USE ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err);
+ * away at first. whole: of MERGE, with all that clients owe, as if nothing had happened; KEPT comes
+ * next. Loading: after init and before START. Errors: RU_E_DATA. */
+int64_t ru_fed_saved_bytes(const ru_fed *f, bool whole);
+void ru_fed_save(const ru_fed *f, bool whole, ru_wire_out *o);
+RU_MUST_USE ru_status ru_fed_load(ru_fed *f, bool whole, ru_wire_in *w, ru_err *err);
 /* Picks, mean latency and state of a client: the audit. */
 ru_pick_client ru_fed_audit(const ru_fed *f, uint32_t client);
 /* What is known, as the input of the next decision. View. */

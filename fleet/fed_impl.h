@@ -57,4 +57,8 @@ struct ru_fed {
     ru_arena work; /* fixed: of a decision */
 };
 
+/* fed.c: a client has changed: how it counts among those that a round may have. */
+void rui_fed_recount(ru_fed *f, client *c);
+uint32_t rui_fed_at_once(const ru_fed_options *opt); /* profiles under way, at most */
+
 #endif

@@ -201,18 +201,18 @@ static void test_a_snapshot_goes_on(void **state)
     answer(&b, 8, one, task);
     answer(&b, 9, two, task);
     assert_int_equal(b.n_merge, 2);
-    int64_t bytes = ru_fed_saved_bytes(b.f);
+    int64_t bytes = ru_fed_saved_bytes(b.f, false);
     void *data = ru_arena_alloc(&a, bytes, 8);
     ru_wire_out o = ru_wire_out_into(data, bytes);
-    ru_fed_save(b.f, &o);
+    ru_fed_save(b.f, false, &o);
     assert_true(!o.bad && ru_wire_size(&o) == bytes);
     for (int64_t cut = 0; cut < bytes; cut += 7) {
         box d = open_box(&a, 3);
         ru_wire_in w = ru_wire_in_from(data, cut);
-        assert_int_equal(ru_fed_load(d.f, &w, &err), RU_E_DATA);
+        assert_int_equal(ru_fed_load(d.f, false, &w, &err), RU_E_DATA);
     }
     ru_wire_in w = ru_wire_in_from(data, bytes);
-    assert_ok(ru_fed_load(c.f, &w, &err), err);
+    assert_ok(ru_fed_load(c.f, false, &w, &err), err);
     assert_int_equal(ru_fed_round(c.f), 1);
     at(&c, 20, (ru_event){.kind = RU_EV_START});
     assert_int_equal(c.waiting, 0);
@@ -227,6 +227,39 @@ static void test_a_snapshot_goes_on(void **state)
     answer(&c, 23, 0, c.task);
     answer(&c, 24, 1, c.task);
     assert_int_equal(c.n_merge, 2);
+    ru_arena_fini(&a);
+}
+
+/* A whole snapshot of a merged round, with one client late: both go on with the same words. */
+static void test_a_whole_snapshot_is_the_machine(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    box b = open_box(&a, 9), c = open_box(&a, 9), d = open_box(&a, 9);
+    begin(&b);
+    uint32_t late = b.send[1], late_task = b.task;
+    answer(&b, 7, b.send[0], b.task);
+    at(&b, 200, (ru_event){.kind = RU_EV_TIMER, .what = RU_FED_TIMER});
+    assert_int_equal(b.n_merge, 1);
+    int64_t bytes = ru_fed_saved_bytes(b.f, true);
+    void *data = ru_arena_alloc(&a, bytes, 8);
+    ru_wire_out o = ru_wire_out_into(data, bytes);
+    ru_fed_save(b.f, true, &o);
+    assert_true(!o.bad && ru_wire_size(&o) == bytes);
+    ru_wire_in w = ru_wire_in_from(data, bytes), half = ru_wire_in_from(data, bytes / 2);
+    assert_int_equal(ru_fed_load(d.f, true, &half, &err), RU_E_DATA);
+    assert_ok(ru_fed_load(c.f, true, &w, &err), err);
+    assert_int_equal(ru_wire_left(&w), 0);
+    about(&b, 201, RU_FED_KEPT, 0);
+    about(&c, 201, RU_FED_KEPT, 0);
+    assert_true(b.n_send == 2 && c.n_send == 2 && b.task == c.task);
+    assert_memory_equal(b.send, c.send, 2 * sizeof *b.send);
+    answer(&b, 202, late, late_task);
+    answer(&c, 202, late, late_task);
+    assert_true(ru_fed_audit(c.f, late).latency_s > 50);
+    assert_near(ru_fed_audit(b.f, late).latency_s, ru_fed_audit(c.f, late).latency_s, 0);
     ru_arena_fini(&a);
 }
 
@@ -262,10 +295,10 @@ static void test_rounds_end_with_privacy(void **state)
     round_of(&b, 10);
     round_of(&b, 20);
     assert_false(b.done);
-    int64_t bytes = ru_fed_saved_bytes(b.f);
+    int64_t bytes = ru_fed_saved_bytes(b.f, false);
     void *data = ru_arena_alloc(&a, bytes, 8);
     ru_wire_out o = ru_wire_out_into(data, bytes);
-    ru_fed_save(b.f, &o);
+    ru_fed_save(b.f, false, &o);
     assert_true(!o.bad && ru_wire_size(&o) == bytes);
     round_of(&b, 30);
     round_of(&b, 40);
@@ -273,16 +306,16 @@ static void test_rounds_end_with_privacy(void **state)
     assert_near(ru_fed_epsilon(b.f), four, 1e-9);
 
     ru_wire_in w = ru_wire_in_from(data, bytes);
-    assert_ok(ru_fed_load(c.f, &w, &err), err);
+    assert_ok(ru_fed_load(c.f, false, &w, &err), err);
     assert_true(ru_fed_epsilon(c.f) > 0.5 * four && ru_fed_epsilon(c.f) < four);
     box d = open_box(&a, 100), e = open_private(&a, 100, 2, 0);
     begin(&d);
     round_of(&d, 10);
     memset(data, 0, (size_t)bytes); /* what follows it may look like an account of nothing */
     o = ru_wire_out_into(data, bytes);
-    ru_fed_save(d.f, &o);
+    ru_fed_save(d.f, false, &o);
     w = ru_wire_in_from(data, bytes);
-    assert_int_equal(ru_fed_load(e.f, &w, &err), RU_E_DATA);
+    assert_int_equal(ru_fed_load(e.f, false, &w, &err), RU_E_DATA);
     ru_arena_fini(&a);
 }
 
@@ -315,7 +348,8 @@ static void test_a_sum_that_is_not_opened_is_not_counted(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(fleet_fed_late, cmocka_unit_test(test_rounds_end_with_privacy),
+RU_TESTS(fleet_fed_late, cmocka_unit_test(test_a_whole_snapshot_is_the_machine),
+         cmocka_unit_test(test_rounds_end_with_privacy),
          cmocka_unit_test(test_a_sum_that_is_not_opened_is_not_counted),
          cmocka_unit_test(test_clients_come_and_go), cmocka_unit_test(test_nobody_waits),
          cmocka_unit_test(test_a_snapshot_goes_on))

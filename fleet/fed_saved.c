@@ -2,16 +2,95 @@
 #include "fleet/fed_impl.h"
 
 enum { SAVED_BYTES = 72, SAVED_TIER_BYTES = 32, SAVED_CLIENT_BYTES = 56 };
+enum { WHOLE_BYTES = 36, WHOLE_CLIENT_BYTES = 32 };
 enum { ACCOUNT_MARK = 0x52445031, ACCOUNT_BYTES = 4 + 8 * RU_PRIVACY_ORDERS };
 
-int64_t ru_fed_saved_bytes(const ru_fed *f)
+int64_t ru_fed_saved_bytes(const ru_fed *f, bool whole)
 {
+    int64_t more = WHOLE_BYTES + WHOLE_CLIENT_BYTES * (int64_t)f->opt.n +
+                   (int64_t)sizeof(uint32_t) * ((int64_t)f->n_queue + f->n_probes);
     return SAVED_BYTES + SAVED_TIER_BYTES * (int64_t)f->opt.n_tiers +
            SAVED_CLIENT_BYTES * (int64_t)f->opt.n +
-           (f->privacy.account != NULL ? ACCOUNT_BYTES : 0);
+           (f->privacy.account != NULL ? ACCOUNT_BYTES : 0) + (whole ? more : 0);
 }
 
-void ru_fed_save(const ru_fed *f, ru_wire_out *o)
+/* -- what clients owe -----------------------------------------------------------------------------
+ */
+
+static void save_whole(const ru_fed *f, ru_wire_out *o)
+{
+    RU_CHECK(f->stage == KEEP);
+    ru_wire_put_u32(o, f->profiles);
+    ru_wire_put_u32(o, f->wait);
+    ru_wire_put_u32(o, f->answered);
+    ru_wire_put_u32(o, f->sent_n);
+    ru_wire_put_u32(o, f->stale);
+    ru_wire_put_u64(o, (uint64_t)f->told.ns);
+    ru_wire_put_u32(o, f->n_queue);
+    ru_wire_put_u32(o, f->n_probes);
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        const client *c = &f->clients[i];
+        ru_wire_put_f64(o, c->profile_s);
+        ru_wire_put_f64(o, c->log_square);
+        ru_wire_put_u32(o, c->task);
+        ru_wire_put_u32(o, (uint32_t)c->state << 1 | (c->probing ? 1 : 0));
+        ru_wire_put_u64(o, (uint64_t)c->sent.ns);
+    }
+    for (uint32_t k = 0; k < f->n_queue; k++) {
+        ru_wire_put_u32(o, f->queue[(f->queue_at + k) % f->opt.n]);
+    }
+    for (uint32_t k = 0; k < f->n_probes; k++) {
+        ru_wire_put_u32(o, f->probes[k]);
+    }
+}
+
+/* A list of clients, each once. */
+static bool load_list(const ru_fed *f, ru_wire_in *w, uint32_t *list, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        list[k] = ru_wire_u32(w);
+        if (w->bad || list[k] >= f->opt.n) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool load_whole(ru_fed *f, ru_wire_in *w)
+{
+    f->profiles = ru_wire_u32(w);
+    f->wait = ru_wire_u32(w);
+    f->answered = ru_wire_u32(w);
+    f->sent_n = ru_wire_u32(w);
+    f->stale = ru_wire_u32(w) != 0;
+    f->told.ns = (int64_t)ru_wire_u64(w);
+    f->n_queue = ru_wire_u32(w);
+    f->n_probes = ru_wire_u32(w);
+    f->stage = KEEP;
+    bool fine = f->n_queue <= f->opt.n && f->n_probes <= rui_fed_at_once(&f->opt);
+    for (uint32_t i = 0; i < f->opt.n && fine; i++) {
+        client *c = &f->clients[i];
+        c->profile_s = ru_wire_f64(w);
+        c->log_square = ru_wire_f64(w);
+        c->task = ru_wire_u32(w);
+        uint32_t state = ru_wire_u32(w);
+        c->sent.ns = (int64_t)ru_wire_u64(w);
+        c->state = (client_state)(state >> 1);
+        c->probing = (state & 1) != 0;
+        fine = state >> 1 <= AWAY && !w->bad;
+        rui_fed_recount(f, c);
+    }
+    fine = fine && load_list(f, w, f->queue, f->n_queue) && load_list(f, w, f->probes, f->n_probes);
+    for (uint32_t k = 0; k < f->n_queue && fine; k++) {
+        f->clients[f->queue[k]].queued = true;
+    }
+    return fine;
+}
+
+/* -- what all know --------------------------------------------------------------------------------
+ */
+
+void ru_fed_save(const ru_fed *f, bool whole, ru_wire_out *o)
 {
     ru_wire_put_u32(o, f->opt.n);
     ru_wire_put_u32(o, f->opt.n_tiers);
@@ -50,6 +129,9 @@ void ru_fed_save(const ru_fed *f, ru_wire_out *o)
             ru_wire_put_f64(o, ru_privacy_orders(f->privacy.account)[k]);
         }
     }
+    if (whole) {
+        save_whole(f, o);
+    }
 }
 
 static bool within(double v, double least)
@@ -69,7 +151,7 @@ static bool load_account(const ru_fed *f, ru_wire_in *w)
     return fine && !w->bad;
 }
 
-ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
+ru_status ru_fed_load(ru_fed *f, bool whole, ru_wire_in *w, ru_err *err)
 {
     bool same = ru_wire_u32(w) == f->opt.n;
     same = ru_wire_u32(w) == f->opt.n_tiers && same;
@@ -107,12 +189,13 @@ ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
                within(c->loss, -1) &&
                (f->tier_of[i] < f->opt.n_tiers || f->tier_of[i] == RU_PICK_NONE);
     }
-    f->task += f->opt.rounds; /* above all numbers that went out after the snapshot */
+    f->task += whole ? 0 : f->opt.rounds; /* above all numbers that went out after the snapshot */
     if (fine && !w->bad && !load_account(f, w)) {
         return RU_FAIL(err, RU_E_DATA,
                        "the snapshot of the federation does not say what its rounds tell about a "
                        "client; the run began without federated.privacy.noise");
     }
+    fine = fine && (!whole || load_whole(f, w));
     return fine && !w->bad ? RU_OK
                            : RU_FAIL(err, RU_E_DATA,
                                      "the snapshot of the federation is damaged, or of one with "

@@ -11,8 +11,9 @@
 #include "fleet/secure/serve.h"
 #include "fleet/secure/wait.h"
 #include "fleet/server_impl.h"
+#include "fleet/snapshot.h"
 
-enum { GUESTS_MAX = 4096, STREAMS = 256, SNAPSHOTS = 3, MESSAGE_BYTES = 32 << 10 };
+enum { GUESTS_MAX = 4096, STREAMS = 256, MESSAGE_BYTES = 32 << 10 };
 
 static const int64_t idle_ns = 120000000000, bodies_ns = 5000000000;
 
@@ -144,11 +145,6 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
 /* -- snapshots ------------------------------------------------------------------------------------
  */
 
-static const char *snapshot_path(const rui_fed_server *s, int64_t round, ru_arena *arena)
-{
-    return ru_arena_printf(arena, "%s/federation/%09lld", s->out, (long long)round);
-}
-
 static ru_status read_snapshot(rui_fed_server *s, const char *path, ru_err *err)
 {
     char *data;
@@ -171,7 +167,7 @@ static ru_status read_snapshot(rui_fed_server *s, const char *path, ru_err *err)
         m->samples = samples;
         m->held = held;
     }
-    RU_TRY(ru_fed_load(s->fed, &w, err));
+    RU_TRY(ru_fed_load(s->fed, false, &w, err));
     int64_t bytes = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
     const void *slots = ru_wire_bytes(&w, bytes);
     if (slots == NULL) {
@@ -194,7 +190,7 @@ static ru_status read_snapshot(rui_fed_server *s, const char *path, ru_err *err)
 /* Where the federation stood after that round; without it clients are measured anew. */
 static ru_status go_on(rui_fed_server *s, int64_t round, ru_err *err)
 {
-    const char *path = snapshot_path(s, round, s->arena);
+    const char *path = rui_fed_snapshot_path(s->out, round, s->arena);
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the name of a snapshot");
     }
@@ -209,33 +205,6 @@ static ru_status go_on(rui_fed_server *s, int64_t round, ru_err *err)
         return RU_OK;
     }
     return read_snapshot(s, path, err);
-}
-
-static ru_status write_snapshot(const rui_fed_server *s, int64_t round, const rui_fed_slot *slot,
-                                ru_err *err)
-{
-    ru_arena arena;
-    ru_arena_init(&arena, 0);
-    const char *path = snapshot_path(s, round, &arena);
-    const char *old = snapshot_path(s, round - SNAPSHOTS, &arena);
-    const char *lines = ru_arena_printf(&arena, "%s/federation.jsonl", s->out);
-    ru_log_file *log = NULL;
-    ru_status st = path != NULL && old != NULL && lines != NULL
-                       ? RU_OK
-                       : RU_FAIL(err, RU_E_MEM, "no memory for the name of a snapshot");
-    if (st == RU_OK && slot->saved_bytes > 0) {
-        st = ru_file_own(path, slot->saved, slot->saved_bytes, err);
-    }
-    st = st == RU_OK ? ru_log_file_open(lines, true, &log, err) : st;
-    if (st == RU_OK) {
-        st = ru_log_file_append(log, slot->line.p, slot->line.n, err);
-        ru_log_file_close(log);
-    }
-    if (st == RU_OK && round > SNAPSHOTS && ru_path_exists(old)) {
-        st = ru_path_remove(old, err);
-    }
-    ru_arena_fini(&arena);
-    return st;
 }
 
 /* RUN/federation/spent holds the bound of epsilon at which the job ended: who resumes it with the
@@ -303,15 +272,14 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
                                             .clip = s->job->privacy.clip},
                                    .state = start->state,
                                    .state_bytes = start->state_bytes};
-    const char *folder = ru_arena_printf(s->arena, "%s/federation", s->out);
     s->now_values = &s->editions[0];
     s->now_values->values = malloc((size_t)bytes);
     s->now_values->refs = 1;
-    if (folder == NULL || s->now_values->values == NULL) {
+    if (s->now_values->values == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the values of the model");
     }
     memcpy(s->now_values->values, start->values, (size_t)bytes);
-    RU_TRY(ru_dir_make(folder, err));
+    RU_TRY(rui_fed_snapshot_open(s->out, err));
     RU_TRY(open_fed(s, start->round, err));
     RU_TRY(start->round > 0 ? go_on(s, start->round, err) : RU_OK);
     bool spent = false;
@@ -325,6 +293,12 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     ru_node_start(s->bridge.node, ru_clock_now());
     ru_log(RU_LOG_INFO, "fed", "listening", "clients join at %s", ru_link_tcp_address(s->link));
     return ru_thread_start(&s->thread, "federation", thread_main, s, err);
+}
+
+static ru_status write_snapshot(rui_fed_server *s, const rui_fed_slot *slot, ru_err *err)
+{
+    return rui_fed_snapshot_write(s->out, ++s->told, slot->saved_bytes > 0 ? slot->saved : NULL,
+                                  slot->saved_bytes, slot->line.p, slot->line.n, err);
 }
 
 static ru_status next(void *self, ru_round *out, ru_err *err)
@@ -363,7 +337,7 @@ static ru_status next(void *self, ru_round *out, ru_err *err)
         return write_spent(s, err);
     }
     /* The loop thread leaves the slot alone until the round is kept. */
-    return st == RU_OK && out->ended == NULL ? write_snapshot(s, ++s->told, slot, err) : st;
+    return st == RU_OK && out->ended == NULL ? write_snapshot(s, slot, err) : st;
 }
 
 static ru_status kept(void *self, int64_t round, ru_err *err)

@@ -260,7 +260,7 @@ static void save(rui_fed_server *s, rui_fed_slot *slot)
 {
     const int64_t each = RUI_FED_NAME_MAX + 1 + 16;
     int64_t slots = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
-    int64_t bytes = 16 + each * s->n + ru_fed_saved_bytes(s->fed) + slots;
+    int64_t bytes = 16 + each * s->n + ru_fed_saved_bytes(s->fed, false) + slots;
     uint8_t *at = realloc(slot->saved, (size_t)bytes);
     if (at == NULL) {
         slot->saved_bytes = 0;
@@ -273,7 +273,7 @@ static void save(rui_fed_server *s, rui_fed_slot *slot)
         ru_wire_put_f64(&o, s->members[i].samples);
         ru_wire_put_f64(&o, s->members[i].held);
     }
-    ru_fed_save(s->fed, &o);
+    ru_fed_save(s->fed, false, &o);
     ru_wire_put_bytes(&o, s->sum.slots, slots);
     slot->saved = at;
     slot->saved_bytes = o.bad ? 0 : ru_wire_size(&o);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/heap.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -12,7 +13,14 @@
 #include "fleet/fed.h"
 #include "fleet/local.h"
 #include "fleet/secure/mask.h"
+#include "fleet/snapshot.h"
 #include "fleet/sum.h"
+
+/* How long this machine took to choose rounds. */
+typedef struct decisions {
+    double sum_s, most_s;
+    uint32_t n;
+} decisions;
 
 typedef struct sim {
     const ru_fed_sim_options *opt;
@@ -38,9 +46,9 @@ typedef struct sim {
     bool merged, done, spent;
     ru_rng rng, noise;
     double loss, correct, weight;
-    uint32_t round, n_sent, n_merged;
-    double decision_sum, decision_most;
-    uint32_t decisions;
+    uint32_t round, first, n_sent, n_merged; /* first: rounds of processes before */
+    uint8_t *saved;                          /* of malloc */
+    decisions decided;
 } sim;
 
 /* -- clients --------------------------------------------------------------------------------------
@@ -235,9 +243,9 @@ static ru_status say(sim *s, ru_event ev, ru_err *err)
     }
     ru_effects_clear(&s->fx);
     if (round) {
-        s->decisions++;
-        s->decision_sum += took;
-        s->decision_most = fmax(s->decision_most, took);
+        s->decided.n++;
+        s->decided.sum_s += took;
+        s->decided.most_s = fmax(s->decided.most_s, took);
     }
     if (st == RU_OK && look) {
         double accuracy[RU_PICK_TIERS_MAX];
@@ -272,7 +280,7 @@ static ru_status advance(sim *s, ru_err *err)
     return word(s, RU_FED_ANSWER, 0, &a, sizeof a, err);
 }
 
-/* -- for the run ----------------------------------------------------------------------------------
+/* -- data -----------------------------------------------------------------------------------------
  */
 
 static ru_status open_data(sim *s, ru_err *err)
@@ -295,10 +303,144 @@ static ru_status open_data(sim *s, ru_err *err)
                            : RU_FAIL(err, RU_E_MEM, "no memory for the samples of a client");
 }
 
-static ru_status open_fed(sim *s, ru_err *err)
+/* -- snapshots ------------------------------------------------------------------------------------
+ */
+
+enum { RNG_BYTES = 44, HEAD_BYTES = 4 + 8 + 8 + 8 + 2 * RNG_BYTES + 8 + 4, DUE_BYTES = 24 };
+static const uint32_t mark = 0x52554653;
+
+/* Of all that makes another simulation of the same job. */
+static uint64_t clients_of(const ru_fed_sim_options *o)
+{
+    ru_hasher h;
+    const double laws[] = {o->median_s, o->spread, o->jitter, o->lost, o->split.alpha};
+    ru_hasher_init(&h);
+    ru_hasher_put(&h, laws, sizeof laws);
+    ru_hasher_put_u64(&h, o->split.clients);
+    ru_hasher_put_u64(&h, (uint64_t)o->split.kind);
+    ru_hasher_put_u64(&h, o->split.classes);
+    ru_hasher_put_u64(&h, (uint64_t)o->split.samples);
+    ru_hasher_put_u64(&h, o->split.seed);
+    return ru_hasher_get(&h).low;
+}
+
+static void put_rng(ru_wire_out *o, const ru_rng *r)
+{
+    ru_wire_put_u64(o, r->seed);
+    ru_wire_put_u64(o, r->stream);
+    ru_wire_put_u64(o, r->index);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(r->block); k++) {
+        ru_wire_put_u32(o, r->block[k]);
+    }
+    ru_wire_put_u32(o, r->left);
+}
+
+static bool get_rng(ru_wire_in *w, ru_rng *r)
+{
+    r->seed = ru_wire_u64(w);
+    r->stream = ru_wire_u64(w);
+    r->index = ru_wire_u64(w);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(r->block); k++) {
+        r->block[k] = ru_wire_u32(w);
+    }
+    r->left = ru_wire_u32(w);
+    return r->left <= RU_ARRAY_LEN(r->block);
+}
+
+/* Clock, random numbers, answers to come; then the machine, and the optimizer of the server. */
+static ru_status save(sim *s, const ru_text *line, ru_err *err)
+{
+    int64_t slots = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
+    int64_t bytes =
+        HEAD_BYTES + DUE_BYTES * (int64_t)s->due.n + ru_fed_saved_bytes(s->fed, true) + slots;
+    uint8_t *at = realloc(s->saved, (size_t)bytes);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the snapshot of a simulation");
+    }
+    s->saved = at;
+    ru_wire_out o = ru_wire_out_into(at, bytes);
+    ru_wire_put_u32(&o, mark);
+    ru_wire_put_u64(&o, clients_of(s->opt));
+    ru_wire_put_u64(&o, (uint64_t)s->now.ns);
+    ru_wire_put_u64(&o, (uint64_t)s->timer.ns);
+    put_rng(&o, &s->rng);
+    put_rng(&o, &s->noise);
+    ru_wire_put_u64(&o, s->due.pushes);
+    ru_wire_put_u32(&o, s->due.n);
+    for (uint32_t k = 0; k < s->due.n; k++) {
+        ru_wire_put_u64(&o, (uint64_t)s->due.items[k].key);
+        ru_wire_put_u64(&o, s->due.items[k].order);
+        ru_wire_put_u64(&o, s->due.items[k].value);
+    }
+    ru_fed_save(s->fed, true, &o);
+    ru_wire_put_bytes(&o, s->sum.slots, slots);
+    RU_CHECK(!o.bad && ru_wire_size(&o) == bytes);
+    return rui_fed_snapshot_write(s->out, s->round, at, bytes, line->p, line->n, err);
+}
+
+static bool load_due(sim *s, ru_wire_in *w)
+{
+    ru_heap *h = &s->due;
+    h->pushes = ru_wire_u64(w);
+    uint32_t n = ru_wire_u32(w);
+    if (w->bad || n > ru_wire_left(w) / DUE_BYTES) {
+        return false;
+    }
+    h->items = malloc((n + 1) * sizeof *h->items);
+    h->n = h->items != NULL ? n : 0;
+    h->max = n + 1;
+    bool fine = h->items != NULL;
+    for (uint32_t k = 0; k < h->n && fine; k++) {
+        int64_t key = (int64_t)ru_wire_u64(w);
+        uint64_t order = ru_wire_u64(w), value = ru_wire_u64(w);
+        h->items[k] = (ru_heap_item){key, order, value};
+        fine = value >> 32 < s->opt->split.clients && key >= s->now.ns;
+    }
+    return fine;
+}
+
+static ru_status load(sim *s, const char *path, ru_err *err)
+{
+    char *data;
+    int64_t n;
+    RU_TRY(ru_file_read(path, 0, s->arena, &data, &n, err));
+    ru_wire_in w = ru_wire_in_from(data, n);
+    bool fine = ru_wire_u32(&w) == mark;
+    if (fine && ru_wire_u64(&w) != clients_of(s->opt)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s is of other clients; resume with the --clients, --split, --samples, "
+                       "--latency, --spread, --jitter, --lost and train.seed that the run had",
+                       path);
+    }
+    s->now.ns = (int64_t)ru_wire_u64(&w);
+    s->timer.ns = (int64_t)ru_wire_u64(&w);
+    fine = fine && get_rng(&w, &s->rng) && get_rng(&w, &s->noise) && load_due(s, &w);
+    if (fine) {
+        RU_TRY(ru_fed_load(s->fed, true, &w, err));
+    }
+    int64_t slots = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
+    const void *from = ru_wire_bytes(&w, slots);
+    if (!fine || from == NULL || ru_wire_left(&w) != 0) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s is damaged, or of a run with other settings of `federated`", path);
+    }
+    if (slots > 0) {
+        memcpy(s->sum.slots, from, (size_t)slots);
+    }
+    return RU_OK;
+}
+
+static ru_status open_fed(sim *s, int64_t round, ru_err *err)
 {
     const ru_fed_options fo = ru_fed_options_of(s->opt->train->job, s->opt->split.clients);
     RU_TRY(ru_fed_init(&fo, s->now, s->arena, &s->fed, err));
+    RU_TRY(rui_fed_snapshot_open(s->out, err));
+    if (round > 0) {
+        const char *path = rui_fed_snapshot_path(s->out, round, s->arena);
+        s->round = s->first = (uint32_t)round;
+        RU_TRY(path != NULL ? load(s, path, err) : RU_FAIL(err, RU_E_MEM, "no memory for a name"));
+        return word(s, RU_FED_KEPT, 0, NULL, 0, err);
+    }
     RU_TRY(say(s, (ru_event){.kind = RU_EV_START}, err));
     for (uint32_t i = 0; i < fo.n; i++) {
         double samples = fmax(samples_of(s, i), 1);
@@ -306,6 +448,9 @@ static ru_status open_fed(sim *s, ru_err *err)
     }
     return RU_OK;
 }
+
+/* -- for the run ----------------------------------------------------------------------------------
+ */
 
 static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
 {
@@ -327,16 +472,15 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     ru_fed_sum_options sum = ru_fed_sum_of(s->job, start->flat);
     sum.rng = &s->noise; /* two runs with one seed are equal; nobody's samples are in it */
     RU_TRY(ru_fed_sum_open(&sum, s->arena, &s->sum, err));
-    return open_fed(s, err);
+    return open_fed(s, start->round, err);
 }
 
-static ru_status write_line(sim *s, ru_err *err)
+/* The round as a line, and the snapshot. */
+static ru_status write_round(sim *s, ru_err *err)
 {
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_text t = ru_text_arena(&arena);
-    ru_log_file *log = NULL;
-    const char *path = ru_path_join(&arena, s->out, "federation.jsonl");
     ru_text_putf(&t,
                  "{\"schema\":\"rubato.fed.round/1\",\"round\":%u,\"sent\":%u,\"answers\":%u,"
                  "\"seconds\":",
@@ -351,12 +495,7 @@ static ru_status write_line(sim *s, ru_err *err)
         ru_text_f64(&t, ru_fed_epsilon(s->fed));
     }
     ru_text_put(&t, "}\n");
-    ru_status st = path != NULL ? ru_log_file_open(path, true, &log, err)
-                                : RU_FAIL(err, RU_E_MEM, "no memory for the name of a file");
-    if (st == RU_OK) {
-        st = ru_log_file_append(log, t.p, t.n, err);
-        ru_log_file_close(log);
-    }
+    ru_status st = t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for a line") : save(s, &t, err);
     ru_arena_fini(&arena);
     return st;
 }
@@ -377,7 +516,7 @@ static ru_status next(void *self, ru_round *out, ru_err *err)
                       .loss = s->weight > 0 ? s->loss / s->weight : -1,
                       .accuracy = s->weight > 0 ? s->correct / s->weight : -1,
                       .ended = s->merged ? NULL : "done"};
-    return s->merged ? write_line(s, err) : RU_OK;
+    return s->merged ? write_round(s, err) : RU_OK;
 }
 
 static ru_status kept(void *self, int64_t round, ru_err *err)
@@ -405,12 +544,12 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     ru_status st = ru_train_rounds(opt->train, &ops, s, arena, &out->train, err);
     double took = s->begun.ns != 0 ? (double)ru_time_since(ru_clock_now(), s->begun) * 1e-9 : 0;
     out->simulated_s = (double)s->now.ns * 1e-9;
-    out->decision_most_s = s->decision_most;
-    out->decision_mean_s = s->decisions > 0 ? s->decision_sum / s->decisions : 0;
-    out->decisions = s->decisions;
+    out->decision_most_s = s->decided.most_s;
+    out->decision_mean_s = s->decided.n > 0 ? s->decided.sum_s / s->decided.n : 0;
+    out->decisions = s->decided.n;
     out->epsilon = s->fed != NULL ? ru_fed_epsilon(s->fed) : -1;
     out->spent = s->spent;
-    out->rounds_per_s = took > 0 ? s->round / took : 0;
+    out->rounds_per_s = took > 0 ? (s->round - s->first) / took : 0;
     ru_local_close(s->local);
     ru_dataset_close(s->train);
     ru_dataset_close(s->test);
@@ -418,6 +557,7 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     free(s->work);
     free(s->masked);
     free(s->due.items);
+    free(s->saved);
     ru_arena_fini(&s->fx_arena);
     return st;
 }

@@ -4,6 +4,9 @@
  *
  *   a task takes   median * exp(spread * z(client)) * samples / mean samples * exp(jitter * z)
  *
+ * With each round the whole state is written beside the checkpoint: times, what clients owe, random
+ * numbers. A simulation that is resumed goes on as if nothing had happened, to the bit.
+ *
  * Only what counts is computed: the training of an answer that is averaged, and the scores of a
  * tier. Memory: the model, its activations, and about 500 bytes for each client.
  *
@@ -31,7 +34,8 @@ typedef struct ru_fed_sim_result {
     bool spent;     /* another round might tell more than federated.privacy.epsilon */
 } ru_fed_sim_result;
 
-/* Errors: those of ru_train_rounds, ru_split_open and ru_local_open. */
+/* Errors: those of ru_train_rounds, ru_split_open and ru_local_open; RU_E_DATA for a snapshot that
+ * is missing, damaged, or of other clients. */
 RU_MUST_USE ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena,
                                  ru_fed_sim_result *out, ru_err *err);
 

@@ -9,7 +9,7 @@
 #   4. of three clients one is killed: the rounds go on without it.
 #   5. FedProx, momentum of the server and the median are those of the script, also across a kill.
 #   6. of three clients two are waited for: the third is told to stop and takes its next task all the same.
-#   7. simulated clients do the same twice.
+#   7. simulated clients do the same twice, and when they are killed twice on the way: model and snapshot to the bit.
 #   8. privacy: the epsilon of each round is that of a closed form, also after a kill of the server, and the job ends
 #      before it exceeds the bound; resumed, it ends at once.
 . "$(dirname "$0")/feds.sh"
@@ -151,6 +151,25 @@ for k in 1 2; do
         fail "the simulation ends with $?: $(tail -3 sim$k.log)"
 done
 cmp -s sim1/checkpoints/000000012/model.safetensors sim2/checkpoints/000000012/model.safetensors || fail "two simulations differ"
+long=(--clients 500 --samples 20 --split classes:2 --lost 0.05 --jitter 1.5 --set federated.tiers=3 --set federated.interval=4
+    --set federated.per_round=20 --set federated.optimizer=adam --set federated.rounds=60 --set federated.epochs=20 --set 'federated.privacy={clip: 1, noise: 5}'
+    --set 'data.train=[alice.csv, bob.csv]')
+"$rubato" fed sim job.yaml "${long[@]}" --out whole >/dev/null 2>whole.log || fail "the long simulation ends with $?: $(tail -3 whole.log)"
+for at in 15 35; do
+    resume=$([[ -e cut ]] && echo --resume || true)
+    touch cut.log
+    "$rubato" fed sim job.yaml "${long[@]}" --out cut $resume >/dev/null 2>cut.log &
+    sim=$!
+    reaches cut $at
+    kill -9 $sim || fail "the simulation ended before it was killed: $(tail -3 cut.log)"
+    wait $sim 2>/dev/null || true
+done
+"$rubato" fed sim job.yaml "${long[@]}" --lost 0.1 --out cut --resume >/dev/null 2>other.log && fail "other clients go on"
+grep -q 'is of other clients; resume with the --clients' other.log || fail "other clients: $(cat other.log)"
+"$rubato" fed sim job.yaml "${long[@]}" --out cut --resume >/dev/null 2>cut.log || fail "the killed simulation ends with $?: $(tail -3 cut.log)"
+cmp -s whole/checkpoints/000000060/model.safetensors cut/checkpoints/000000060/model.safetensors || fail "a simulation that was killed differs"
+cmp -s whole/federation/000000060 cut/federation/000000060 || fail "the state of a simulation that was killed differs"
+cmp -s <(sort -u whole/federation.jsonl) <(sort -u cut/federation.jsonl) || fail "rounds of a simulation that was killed differ"
 grep -q 'choice of a round' sim1.log || fail "the simulation does not say how long a choice took"
 "$rubato" fed sim job.yaml --clients 5 --set federated.per_round=6 >/dev/null 2>few.log && fail "more in a round than clients"
 grep -q '5 clients are too few for 6 in a round' few.log || fail "few clients: $(cat few.log)"
@@ -187,5 +206,5 @@ timeout --foreground 60 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --out 
     fail "a job that privacy ended does not end when it is resumed: $(tail -3 spent.log)"
 grep -q 'another round would exceed federated.privacy.epsilon' spent.log || fail "resumed, it does not say why it ends: $(cat spent.log)"
 "$rubato" fed sim job.yaml --clients 5 --out sim1 2>again.log >/dev/null && fail "a simulation in the folder of another"
-grep -q 'already contains a run; start a new run with another --out' again.log || fail "a simulation is no run to resume: $(cat again.log)"
+grep -q 'already contains a run; continue it with --resume' again.log || fail "no word of --resume: $(cat again.log)"
 exit $failed

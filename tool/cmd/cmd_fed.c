@@ -181,7 +181,7 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
     const ru_train_options to = {.job = &job,
                                  .conf = conf,
                                  .out = ru_cmd_text(in, "out"),
-                                 .once = true,
+                                 .resume = ru_cmd_flag(in, "resume"),
                                  .json = ru_cmd_flag(in, "json"),
                                  .quiet = in->verbose < 0};
     ru_fed_sim_options so = {.train = &to,
@@ -233,6 +233,9 @@ static const ru_opt sim_opts[] = {
     RU_OPT(F64, "lost", "PART", "part of the tasks that nobody answers", .def = "0",
            RU_IN(0, 0.99)),
     RU_OPT(TEXT, "out", "DIR", "folder of the run (default: runs/<name>-<number>)", .letter = 'o'),
+    RU_OPT(FLAG, "resume", NULL,
+           "continue after the last round that was kept: the result is that of a simulation that "
+           "nothing disturbed"),
     RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job; may be given several times",
            .letter = 's'),
     RU_OPT(FLAG, "json", NULL, "one JSON object a line on stdout"),

@@ -20,7 +20,7 @@ typedef struct ru_train_options {
     const ru_conf *conf; /* origins for the resolved job file; may be NULL */
     const char *out;     /* run directory; NULL: runs/<name>-<number>, the next free number, with
                             resume the highest */
-    bool resume, once;   /* once: the run cannot be resumed later */
+    bool resume;
     bool json, quiet;
     uint32_t columns;      /* of the terminal on stderr; 0: none */
     const char *cache_dir; /* autotune results; NULL: not kept */

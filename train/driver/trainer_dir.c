@@ -130,8 +130,9 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     RU_TRY(resumes ? rui_trainer_look_back(t, err) : RU_OK);
     if (!t->opt->resume && !t->opt->dir_made && holds_checkpoints(t)) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "%s already contains a run; %sstart a new run with another --out", t->out,
-                       t->opt->once ? "" : "continue it with --resume, or ");
+                       "%s already contains a run; continue it with --resume, or start a new run "
+                       "with another --out",
+                       t->out);
     }
     if (resumes && !t->goes_on) {
         ru_log(RU_LOG_WARN, "train", "resume",
