@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fields.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "env/file/file.h"
 #include "env/loop/loop.h"
 #include "env/process/group.h"
+#include "env/process/origin.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
 
@@ -34,6 +36,7 @@ typedef struct service {
     ru_loop *loop;
     ru_group *group;
     ru_process *guard, *load;
+    bool guarded; /* the guard lives */
     ru_log_file *windows;
     int64_t pid, cpu_ns;
     char mark[RU_PROCESS_MARK_BYTES];
@@ -50,10 +53,15 @@ typedef struct service {
 static ru_status group_of(const ru_burst_options *o, ru_group **out, ru_err *err)
 {
     char name[128];
-    const ru_group_limits none = {.measured = RU_GROUP_CPU};
+    const ru_group_limits none = {.measured = RU_GROUP_CPU, .alone = true};
     (void)snprintf(name, sizeof name, "rubato-burst/%s", o->name);
-    return ru_group_make(name, &none, NULL, NULL, out,
-                         err); /* without the quota of an earlier one */
+    /* Without the quota of an earlier one. */
+    ru_status st = ru_group_make(name, &none, NULL, NULL, out, err);
+    return st != RU_E_AGAIN ? st
+                            : RU_FAIL(err, st,
+                                      "another process paces a service named '%s' from another "
+                                      "folder; give one of the two another name",
+                                      o->name);
 }
 
 static ru_status set_quota(service *s, double cores, ru_err *err)
@@ -88,6 +96,18 @@ static ru_status take_in(service *s, ru_err *err)
     }
     if (pid == s->pid && strcmp(mark, s->mark) == 0) {
         return RU_OK;
+    }
+    if (ru_process_is_above(pid)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "process %lld of %s started this one, which would pace itself; name the "
+                       "service's own file",
+                       (long long)pid, s->opt->pid_file);
+    }
+    if (ru_process_follows(pid, s->opt->pid_file)) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "process %lld began after %s was written, so it is another one; start the "
+                       "service again",
+                       (long long)pid, s->opt->pid_file);
     }
     RU_TRY(ru_group_enter_all(s->group, pid, err));
     s->pid = pid;
@@ -333,6 +353,28 @@ static ru_status tick(service *s, ru_time now, ru_err *err)
     return RU_OK;
 }
 
+static void on_guard(void *self, int64_t pid, ru_time now)
+{
+    service *s = self;
+    (void)pid;
+    (void)now;
+    s->guarded = false; /* the next look starts another one */
+}
+
+static ru_status start_guard(service *s, ru_err *err)
+{
+    char log[4096];
+    if (snprintf(log, sizeof log, "%s/log", s->opt->folder) >= (int)sizeof log) {
+        return RU_FAIL(err, RU_E_LIMIT, "the path of the folder %s is too long", s->opt->folder);
+    }
+    const ru_process_options o = {.argv = s->opt->guard, .pipe_in = true, .outlive = log};
+    ru_process_close(s->guard);
+    s->guard = NULL;
+    RU_TRY(ru_process_start(&o, &s->guard, err));
+    s->guarded = true;
+    return ru_loop_child(s->loop, ru_process_id(s->guard), on_guard, s, err);
+}
+
 static void on_timer(void *self, uint32_t what, ru_time now)
 {
     service *s = self;
@@ -345,6 +387,11 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         ru_loop_timer(s->loop, on_timer, s, TICK, ru_time_after(now, tick_ns));
     } else {
         (void)!take_in(s, NULL); /* it may be starting again */
+        if (!s->guarded) {
+            ru_log(RU_LOG_WARN, "burst", "guard", "the guard of %s ended; another one starts",
+                   s->opt->name);
+            fail(s, start_guard(s, s->err));
+        }
         ru_loop_timer(s->loop, on_timer, s, LOOK, ru_time_after(now, look_ns));
     }
 }
@@ -357,28 +404,18 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(((service *)self)->loop);
 }
 
-static ru_status start_guard(service *s, ru_arena *arena, ru_err *err)
-{
-    const char *log = ru_path_join(arena, s->opt->folder, "log");
-    if (log == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a guard");
-    }
-    const ru_process_options o = {.argv = s->opt->guard, .pipe_in = true, .outlive = log};
-    return ru_process_start(&o, &s->guard, err);
-}
-
 static ru_status open_all(service *s, uint64_t seed, ru_arena *arena, ru_err *err)
 {
     RU_TRY(ru_pace_init(s->pace, &s->opt->pace, seed, err));
     RU_TRY(group_of(s->opt, &s->group, err));
-    RU_TRY(start_guard(s, arena, err));
+    RU_TRY(ru_loop_open(&s->loop, err));
+    RU_TRY(start_guard(s, err));
     RU_TRY(take_in(s, err));
     ru_group_figures f;
     ru_group_read(s->group, &f);
     s->cpu_ns = f.cpu_ns > 0 ? f.cpu_ns : 0;
     RU_TRY(restore(s, arena, err));
-    RU_TRY(open_windows(s, arena, err));
-    return ru_loop_open(&s->loop, err);
+    return open_windows(s, arena, err);
 }
 
 static ru_status run(service *s, ru_err *err)
@@ -429,6 +466,11 @@ ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err)
         (s->news = RU_NEW(arena, ru_source_news, 1)) == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores > 0 && o->pace.cores > (double)cores) {
+        return RU_FAIL(err, RU_E_CONFIG, "cpu.cores is %g, and this machine has %ld cores",
+                       o->pace.cores, cores);
+    }
     RU_TRY(ru_dir_make(o->folder, err));
     const ru_claim_options co = {.dir = o->folder, .alone = true, .wait_ns = claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &claim, err));
@@ -459,7 +501,9 @@ ru_status ru_burst_guard(const ru_burst_options *o, ru_err *err)
     }
     RU_TRY(st);
     st = group_of(o, &group, err);
-    if (st == RU_OK) {
+    if (st == RU_E_AGAIN) { /* who has it keeps its quota */
+        st = RU_OK;
+    } else if (st == RU_OK) {
         ru_err left;
         (void)!ru_group_remove(group, &left);
         ru_group_close(group);

@@ -28,7 +28,9 @@ typedef struct ru_burst_options {
 } ru_burst_options;
 
 /* Until a stop signal; then the service runs without a quota. Errors: RU_E_MISSING (pid file, log,
- * control groups), RU_E_PERM, RU_E_AGAIN when another process paces it. */
+ * control groups), RU_E_PERM, RU_E_AGAIN when another process paces it or one
+ * of its name, RU_E_CONFIG for more cores than there are, or a pid file that names who started this
+ * process. */
 RU_MUST_USE ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err);
 /* The guard: wait for the end of standard input; without a word there first, take the quota away
  * unless another process paces the service by then. */

@@ -5,12 +5,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "env/file/file.h"
 #include "env/process/group_impl.h"
 #include "env/process/groups.h"
+#include "env/process/origin.h"
 #include "env/process/process.h"
 
 enum { PASSES = 20, TREE_MAX = 1024 };
@@ -152,6 +154,21 @@ static ru_status make_tree(ru_group *g, int tree, const char *name, ru_err *err)
     return RU_OK;
 }
 
+/* By a lock on its folder, which the kernel gives up with the process. */
+static ru_status claim(ru_group *g, int tree, ru_err *err)
+{
+    if (g->lock >= 0) {
+        return RU_OK;
+    }
+    g->lock = open(g->dir[tree], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (g->lock >= 0 && flock(g->lock, LOCK_EX | LOCK_NB) == 0) {
+        return RU_OK;
+    }
+    return errno == EWOULDBLOCK
+               ? RU_FAIL(err, RU_E_AGAIN, "another process has the control group %s", g->dir[tree])
+               : rui_group_fails(err, errno, "cannot lock", g->dir[tree]);
+}
+
 /* Which version, and below which folder of each controller. */
 static void find_bases(ru_group *g, const char *root, ru_str own)
 {
@@ -186,6 +203,7 @@ ru_status ru_group_make(const char *name, const ru_group_limits *limits,
         return RU_FAIL(err, RU_E_MEM, "no memory for a control group");
     }
     ru_arena_init(&g->arena, 8 << 20);
+    g->lock = -1;
     for (int tree = 0; tree < RUI_TREES; tree++) {
         g->procs[tree] = -1;
     }
@@ -203,6 +221,7 @@ ru_status ru_group_make(const char *name, const ru_group_limits *limits,
         } else if ((wanted & rui_group_bit[tree]) != 0) {
             ru_err one = {0};
             st = make_tree(g, tree, name, &one);
+            st = st == RU_OK && limits->alone ? claim(g, tree, &one) : st;
             st = st == RU_OK ? rui_group_set_tree(g, tree, limits, &one) : st;
             if (st != RU_OK && missing == 0) {
                 (void)RU_FAIL(err, st, "%s", one.text);
@@ -212,7 +231,7 @@ ru_status ru_group_make(const char *name, const ru_group_limits *limits,
         }
     }
     if (st != RU_OK) {
-        ru_status left = ru_group_remove(g, NULL);
+        ru_status left = st != RU_E_AGAIN ? ru_group_remove(g, NULL) : RU_OK;
         (void)left;
         ru_group_close(g);
         return st;
@@ -234,20 +253,6 @@ ru_status ru_group_enter(ru_group *g, int64_t pid, ru_err *err)
     return RU_OK;
 }
 
-/* The parent of a process; 0: it has ended. */
-static int64_t parent_of(ru_arena *arena, const char *pid)
-{
-    char *dir = ru_path_join(arena, "/proc", pid);
-    ru_str text = dir == NULL ? ru_str_c("") : rui_group_text(arena, dir, "stat"), word;
-    const char *end = text.n > 0 ? strrchr(text.p, ')') : NULL; /* a name may hold any byte */
-    ru_str rest = end == NULL ? ru_str_c("") : ru_str_c(end + 1);
-    int64_t parent = 0;
-    for (int k = 0; k < 3 && ru_str_next(&rest, ' ', &word); k++) {
-        parent = k < 2 || !ru_str_i64(word, &parent) ? 0 : parent;
-    }
-    return parent;
-}
-
 /* One look at all processes: those whose parents are in `in` follow them; true: some did. */
 static bool follow(ru_group *g, int64_t *in, uint32_t *n, ru_arena *arena)
 {
@@ -259,7 +264,7 @@ static bool follow(ru_group *g, int64_t *in, uint32_t *n, ru_arena *arena)
     for (uint32_t k = 0; k < n_names; k++) {
         int64_t pid, parent;
         bool follows = false, is_in = false;
-        if (!ru_str_i64(ru_str_c(names[k]), &pid) || (parent = parent_of(arena, names[k])) <= 0) {
+        if (!ru_str_i64(ru_str_c(names[k]), &pid) || !rui_process_field(pid, 4, &parent)) {
             continue;
         }
         for (uint32_t i = 0; i < *n; i++) {
@@ -362,6 +367,9 @@ void ru_group_close(ru_group *g)
 {
     if (g != NULL) {
         close_procs(g);
+        if (g->lock >= 0) {
+            close(g->lock);
+        }
         ru_arena_fini(&g->arena);
         free(g);
     }

@@ -39,6 +39,7 @@ typedef struct ru_group_limits {
     int64_t pids;          /* processes and threads; 0: no limit */
     const ru_group_io *io; /* [n_io] */
     uint32_t n_io;
+    bool alone;        /* this handle has the group, and no other one that wants it alone */
     uint32_t measured; /* RU_GROUP_*: controllers that are wanted without a limit as well, for their
                           figures or a later ru_group_set */
 } ru_group_limits;
@@ -55,7 +56,7 @@ typedef struct ru_group_place {
  * RU_GROUP_* bits of what is not bounded, and `err` the sentence for the first of these.
  * Owner:  the group stays when the handle is closed.
  * Errors: RU_E_ARG, RU_E_PERM no permission, RU_E_MISSING no such controller, RU_E_LIMIT the kernel
- *         refuses a value. */
+ *         refuses a value. With `alone` RU_E_AGAIN: another one has it; nothing changed. */
 RU_MUST_USE ru_status ru_group_make(const char *name, const ru_group_limits *limits,
                                     const ru_group_place *place, uint32_t *lacks, ru_group **out,
                                     ru_err *err);

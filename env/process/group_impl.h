@@ -15,6 +15,7 @@ struct ru_group {
     const char *dir[RUI_TREES]; /* of the group; NULL: not there */
     const char *base[RUI_TREES];
     int procs[RUI_TREES]; /* of each folder once; -1: none */
+    int lock;             /* of a group that this process has alone; -1: none */
     ru_group_io io[RUI_DEVICES_MAX];
     uint32_t n_io;
     int64_t period_us; /* as set in version 1 */

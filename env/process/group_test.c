@@ -103,6 +103,32 @@ static void version_2_is_written(void **state)
     ru_arena_fini(&a);
 }
 
+static void one_has_it_alone(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char root[] = "/tmp/rubato-test-XXXXXX";
+    assert_non_null(mkdtemp(root));
+    made_up(&a, root, "svc/web", "svc");
+    ru_group_place place = {.root = root, .own = "0::/svc\n"};
+    const ru_group_limits l = {.cpu_quota_ns = 500000, .alone = true},
+                          none = {.measured = RU_GROUP_CPU, .alone = true};
+    ru_group *g = NULL, *other = NULL;
+    assert_ok(ru_group_make("web", &l, &place, NULL, &g, &err), err);
+    const char *was = get(&a, root, "svc/web/cpu.max");
+    assert_int_equal(ru_group_make("web", &none, &place, NULL, &other, &err), RU_E_AGAIN);
+    assert_non_null(strstr(err.text, "another process has the control group"));
+    assert_string_equal(get(&a, root, "svc/web/cpu.max"), was);
+    ru_group_close(g);
+    assert_ok(ru_group_make("web", &none, &place, NULL, &other, &err), err);
+    assert_string_not_equal(get(&a, root, "svc/web/cpu.max"), was);
+    ru_group_close(other);
+    assert_ok(ru_path_remove(root, &err), err);
+    ru_arena_fini(&a);
+}
+
 static void tells_what_is_not_bounded(void **state)
 {
     (void)state;
@@ -218,6 +244,6 @@ static void this_kernel_bounds(void **state)
     ru_group_close(g);
 }
 
-RU_TESTS(env_group, cmocka_unit_test(version_2_is_written),
+RU_TESTS(env_group, cmocka_unit_test(one_has_it_alone), cmocka_unit_test(version_2_is_written),
          cmocka_unit_test(tells_what_is_not_bounded), cmocka_unit_test(permission_is_named),
          cmocka_unit_test(this_kernel_bounds))

@@ -19,6 +19,7 @@
 #include "env/clock.h"
 #include "env/process/account.h"
 #include "env/process/group.h"
+#include "env/process/origin.h"
 
 extern char **environ;
 
@@ -369,28 +370,16 @@ void ru_process_leave(ru_process *p)
 
 bool ru_process_mark(int64_t pid, char into[RU_PROCESS_MARK_BYTES])
 {
-    char path[64], stat[1024] = {0}, boot[40] = {0};
-    (void)snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    char boot[40] = {0};
+    int64_t start;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t m = fd >= 0 ? read(fd, boot, sizeof boot - 1) : -1;
     if (fd >= 0) {
         close(fd);
     }
-    const char *at = n > 0 && m > 0 ? strrchr(stat, ')') : NULL; /* a name may hold any byte */
-    if (at == NULL || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') {
-        return false;
-    }
-    for (int field = 2; field < 22 && at != NULL; field++) { /* 22: start in ticks after boot */
-        at = strchr(at + 1, ' ');
-    }
     boot[strcspn(boot, "\n")] = 0;
-    return at != NULL && snprintf(into, RU_PROCESS_MARK_BYTES, "%s/%.*s", boot,
-                                  (int)strspn(at + 1, "0123456789"), at + 1) > 0;
+    return m > 0 && rui_process_field(pid, 22, &start) && /* in ticks after boot */
+           snprintf(into, RU_PROCESS_MARK_BYTES, "%s/%lld", boot, (long long)start) > 0;
 }
 
 bool ru_process_signal(int64_t pid, const char *mark, int sig)

@@ -2,8 +2,9 @@
 # A service at the pace of its processor credits: burst.sh PATH_OF_RUBATO. Needs control groups that can be made (root or a
 # delegated subtree); ends with 77 without.
 #
-#   1. its processes get a quota; windows are told and explained; a second process for the same service is refused.
-#   2. the pacer is killed: its guard takes the quota away, and the service goes on.
+#   1. its processes get a quota; windows are told and explained; a second process for the same service, another service of its
+#      name, a pid file that is stale or names who started the pacer, and more cores than there are: refused.
+#   2. the guard is killed: another one starts. The pacer is killed: its guard takes the quota away, and the service goes on.
 #   3. the next pacer goes on with the credits that were left, follows a service that begins again, and takes the quota away when it is told to stop.
 #   4. pacer and guard are killed: the quota that they leave is taken away by the next pacer's end; windows.jsonl is not too long.
 #   5. a load of the profile that cannot be run is told.
@@ -93,9 +94,29 @@ grep -q "rubato-burst/$name" "/proc/$service/cgroup" || fail 'the service is not
 code=0
 "$rubato" cluster burst service.yaml >second 2>&1 || code=$?
 [[ $code == 75 ]] || fail "a second one ended with $code: $(cat second)"
+refused() { # CODE TEXT KEY: VALUE...: service.yaml with other lines
+    local code=0 want=$1 text=$2 line
+    cp service.yaml odd.yaml
+    for line in "${@:3}"; do sed -i "s|^${line%%:*}:.*|$line|" odd.yaml; done
+    "$rubato" cluster burst odd.yaml >odd.txt 2>&1 || code=$?
+    [[ $code == "$want" ]] && grep -q "$text" odd.txt || fail "${*:3}: ended with $code, expected $want: $(cat odd.txt)"
+}
+was=$(quota)
+refused 75 "give one of the two another name" 'folder: twin'
+[[ $(quota) == "$was" ]] || fail "one that was refused changed the quota: $was, now $(quota)"
+echo $$ >odd.pid
+refused 78 'would pace itself' "name: $name-x" 'folder: odd' 'pid_file: odd.pid'
+echo "$service" >odd.pid
+touch -d '2000-01-01' odd.pid
+refused 66 'began after' "name: $name-x" 'folder: odd' 'pid_file: odd.pid'
+refused 78 'this machine has' 'folder: odd' 'cpu: {cores: 1000, credits_per_hour: 1, cap: 1}'
 "$rubato" cluster explain service.yaml >told
 grep -q '^ *0  profile' told || fail "explain does not show the first window: $(cat told)"
 
+guard=$(pgrep -P "$pacer" | head -1)
+kill -9 "$guard"
+other() { [[ -n $(pgrep -P "$pacer") && $(pgrep -P "$pacer" | head -1) != "$guard" ]] && bound; }
+waits 'no guard in place of one that was killed' other
 kill -9 "$pacer"
 wait "$pacer" 2>/dev/null || true
 pacer=''
