@@ -243,11 +243,46 @@ ru_status ru_kept_remove(const ru_disk_tier *tier, const ru_kept_set *set, ru_er
                  ? RU_FAIL(err, st, "a process uses %s now; try again when its job has ended", dir)
                  : st;
         st = st == RU_OK ? ru_path_remove(dir, err) : st;
+        ru_lock_number_put(room, -1); /* its files are counted again */
     }
     ru_lock_close(use);
     ru_lock_close(room);
     ru_arena_fini(&scratch);
     return st;
+}
+
+bool rui_kept_evict(const char *samples, const char *but)
+{
+    ru_err none = {0};
+    ru_arena scratch;
+    char **names = NULL;
+    uint32_t n = 0;
+    const char *oldest = NULL;
+    int64_t at_ns = INT64_MAX;
+    ru_lock *held = NULL;
+    ru_arena_init(&scratch, 0);
+    bool listed = ru_dir_list(samples, &scratch, &names, &n, &none) == RU_OK;
+    for (uint32_t i = 0; listed && i < n; i++) {
+        const char *dir = ru_path_join(&scratch, samples, names[i]);
+        const char *use = dir != NULL ? ru_path_join(&scratch, dir, "use") : NULL;
+        ru_lock *l = NULL;
+        if (use == NULL || strlen(names[i]) != 32 || strcmp(names[i], but) == 0 ||
+            !ru_path_exists(use) || ru_path_changed_ns(use) >= at_ns ||
+            ru_lock_open(use, true, false, &l, &none) != RU_OK) {
+            continue;
+        }
+        ru_lock_close(held);
+        held = l;
+        oldest = dir;
+        at_ns = ru_path_changed_ns(use);
+    }
+    bool gone = oldest != NULL && ru_path_remove(oldest, &none) == RU_OK;
+    if (gone) {
+        ru_log(RU_LOG_INFO, "data", "cache", "%s made room: nothing uses it now", oldest);
+    }
+    ru_lock_close(held);
+    ru_arena_fini(&scratch);
+    return gone;
 }
 
 /* -- verify ------------------------------------------------------------------------------------ */

@@ -49,6 +49,10 @@ RU_MUST_USE ru_status ru_kept_list(const ru_disk_tier *tiers, uint32_t n_tiers, 
 /* Errors: RU_E_AGAIN: a process uses it; those of removing files. */
 RU_MUST_USE ru_status ru_kept_remove(const ru_disk_tier *tier, const ru_kept_set *set, ru_err *err);
 
+/* The folder of data but these that was used longest ago and that nobody uses goes: one of TIER/
+ * samples, whose lock of the room is held. False: there is none. */
+bool rui_kept_evict(const char *samples, const char *but);
+
 typedef struct ru_kept_verified {
     int64_t records, bytes; /* that are what was written */
     int64_t damaged;        /* records that are not, or cannot be read */

@@ -5,8 +5,9 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "data/kept.h"
 #include "env/clock.h"
-#include "env/file/grow.h"
+#include "env/file/room.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
 
@@ -60,10 +61,7 @@ typedef struct entry {
 typedef struct tier {
     const char *path;
     char *folder; /* TIER/samples/KEY */
-    char *room;   /* TIER/samples */
-    char *lock;   /* TIER/samples/room */
-    char *files;  /* TIER/files (store/tiers/tiers.h): the quota is for both */
-    int64_t quota_bytes;
+    ru_room room; /* of TIER/samples and TIER/files (store/tiers/tiers.h): the quota is for both */
     ru_lock *use;
     ru_grow *data, *index; /* of its own segment, which has that number; 0: none yet */
     uint32_t segment;
@@ -234,39 +232,12 @@ static void look(rui_segments *s, tier *t, bool first)
 
 /* -- room -------------------------------------------------------------------------------------- */
 
-/* The folder of other data that was used longest ago and that nobody uses goes. */
-static bool evict(rui_segments *s, const tier *t)
+/* Bytes by which its files grow for `step` of records and `lines` of index. */
+static int64_t wants(const tier *t, int64_t step, int64_t lines)
 {
-    ru_err none = {0};
-    ru_arena scratch;
-    char **names = NULL;
-    uint32_t n = 0;
-    const char *oldest = NULL;
-    int64_t at_ns = INT64_MAX;
-    ru_lock *held = NULL;
-    ru_arena_init(&scratch, 0);
-    bool listed = ru_dir_list(t->room, &scratch, &names, &n, &none) == RU_OK;
-    for (uint32_t i = 0; listed && i < n; i++) {
-        const char *dir = ru_path_join(&scratch, t->room, names[i]);
-        const char *use = dir != NULL ? ru_path_join(&scratch, dir, "use") : NULL;
-        ru_lock *l = NULL;
-        if (use == NULL || strlen(names[i]) != 32 || strcmp(names[i], s->name) == 0 ||
-            !ru_path_exists(use) || ru_path_changed_ns(use) >= at_ns ||
-            ru_lock_open(use, true, false, &l, &none) != RU_OK) {
-            continue;
-        }
-        ru_lock_close(held);
-        held = l;
-        oldest = dir;
-        at_ns = ru_path_changed_ns(use);
-    }
-    bool gone = oldest != NULL && ru_path_remove(oldest, &none) == RU_OK;
-    if (gone) {
-        ru_log(RU_LOG_INFO, "data", "cache", "%s made room: nothing uses it now", oldest);
-    }
-    ru_lock_close(held);
-    ru_arena_fini(&scratch);
-    return gone;
+    int64_t data = t->end + step - ru_grow_claimed(t->data);
+    int64_t index = t->index_end + lines - ru_grow_claimed(t->index);
+    return (data > 0 ? data : 0) + (index > 0 ? index : 0);
 }
 
 /* So many more bytes for records of `size` bytes each, if the tier has them. */
@@ -274,25 +245,31 @@ static bool claim(rui_segments *s, tier *t, int64_t size)
 {
     ru_err why = {0};
     ru_lock *l = NULL;
-    int64_t step = t->quota_bytes / STEP_PART;
+    int64_t step = t->room.quota_bytes / STEP_PART;
     step = step > STEP_BYTES_MAX ? STEP_BYTES_MAX : step;
     step = step > size ? step : size;
     int64_t lines = (step / size + 1) * (int64_t)sizeof(line);
-    if (ru_lock_open(t->lock, true, true, &l, &why) != RU_OK) {
+    if (ru_lock_open(t->room.lock, true, true, &l, &why) != RU_OK) {
         return false;
     }
-    int64_t files = ru_dir_bytes(t->files), used = files + ru_dir_bytes(t->room);
-    while (step + lines > t->quota_bytes - used && evict(s, t)) {
-        used = files + ru_dir_bytes(t->room);
+    while (wants(t, step, lines) > ru_room_left(&t->room, l) &&
+           rui_kept_evict(t->room.folders[0], s->name)) {
+        ru_room_forget(&t->room, l);
     }
-    if (step + lines > t->quota_bytes - used) { /* the last records, one by one */
+    if (wants(t, step, lines) > ru_room_left(&t->room, l)) { /* the last records, one by one */
         step = size;
         lines = (int64_t)sizeof(line);
     }
-    bool fits = step + lines <= t->quota_bytes - used &&
-                ru_grow_claim(t->data, t->end + step, &why) == RU_OK &&
-                ru_grow_claim(t->index, t->index_end + lines, &why) == RU_OK;
+    bool fits = wants(t, step, lines) <= ru_room_left(&t->room, l);
+    if (fits) {
+        ru_room_take(&t->room, l, wants(t, step, lines));
+    }
     ru_lock_close(l);
+    if (fits && (ru_grow_claim(t->data, t->end + step, &why) != RU_OK ||
+                 ru_grow_claim(t->index, t->index_end + lines, &why) != RU_OK)) {
+        fits = false;
+        ru_room_forget(&t->room, NULL);
+    }
     if (!fits) {
         ru_log(RU_LOG_INFO, "data", "cache", "%s has no room for %lld bytes more%s%s", t->path,
                (long long)size, why.text[0] != 0 ? ": " : "", why.text);
@@ -313,7 +290,7 @@ static bool make_new(rui_segments *s, tier *t)
     const char *path =
         ru_arena_printf(&scratch, "%s/%016llx-%016llx.seg", t->folder,
                         (unsigned long long)ru_clock_wall_ns(), (unsigned long long)r);
-    ru_status st = path != NULL ? ru_lock_open(t->lock, true, true, &l, &why) : RU_E_MEM;
+    ru_status st = path != NULL ? ru_lock_open(t->room.lock, true, true, &l, &why) : RU_E_MEM;
     ru_mutex_lock(&s->lock); /* nobody else finds it before it is known */
     st = st == RU_OK ? ru_grow_open(path, &data, &why) : st;
     segment *g = st == RU_OK ? add_segment(s, path, &why) : NULL;
@@ -529,32 +506,35 @@ static void write_all(void *arg)
 
 static ru_status open_tier(rui_segments *s, const ru_disk_tier *from, tier *t, ru_err *err)
 {
-    *t = (tier){.path = from->path, .quota_bytes = from->quota_bytes, .below = INT64_MAX};
-    t->room = ru_path_join(&s->arena, from->path, "samples");
-    t->folder = t->room != NULL ? ru_path_join(&s->arena, t->room, s->name) : NULL;
-    t->lock = t->folder != NULL ? ru_path_join(&s->arena, t->room, "room") : NULL;
-    t->files = t->lock != NULL ? ru_path_join(&s->arena, from->path, "files") : NULL;
-    const char *use = t->files != NULL ? ru_path_join(&s->arena, t->folder, "use") : NULL;
-    if (use == NULL) {
+    ru_arena *a = &s->arena;
+    const char *room = ru_path_join(a, from->path, "samples");
+    *t = (tier){.path = from->path, .below = INT64_MAX};
+    t->room = (ru_room){.lock = ru_arena_printf(a, "%s/samples/room", from->path),
+                        .folders = {room, ru_path_join(a, from->path, "files")},
+                        .quota_bytes = from->quota_bytes};
+    t->folder = ru_arena_printf(a, "%s/samples/%s", from->path, s->name);
+    const char *use = t->folder != NULL ? ru_path_join(a, t->folder, "use") : NULL;
+    if (use == NULL || room == NULL || t->room.lock == NULL || t->room.folders[1] == NULL) {
         return rui_no_memory(err, from->path, PATH_MAX_BYTES);
     }
     ru_lock *l = NULL;
-    ru_status st = ru_dir_make(t->room, err);
+    ru_status st = ru_dir_make(room, err);
     if (st != RU_OK) {
         return ru_err_wrap(err, st, "storage");
     }
-    if (!ru_dir_is_own(t->room)) {
+    if (!ru_dir_is_own(room)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "storage: %s belongs to another user, or others may write into it; name a "
                        "folder of your own, or run: chmod go-w %s",
-                       t->room, t->room);
+                       room, room);
     }
-    RU_TRY(ru_lock_open(t->lock, true, true, &l, err));
+    RU_TRY(ru_lock_open(t->room.lock, true, true, &l, err));
     st = ru_dir_make(t->folder, err);
     st = st == RU_OK ? ru_lock_open(use, false, true, &t->use, err) : st;
     if (st == RU_OK) {
         look(s, t, true);
     }
+    ru_room_forget(&t->room, l); /* what others had left may be gone */
     ru_lock_close(l);
     return st;
 }
@@ -615,7 +595,10 @@ void rui_segments_close(rui_segments *s)
     free_spare(s);
     for (uint32_t k = 0; k < s->n_tiers; k++) {
         tier *t = &s->tiers[k];
-        leave(t);
+        if (t->segment != 0) {
+            leave(t);
+            ru_room_forget(&t->room, NULL);
+        }
         ru_lock_close(t->use);
     }
     for (uint32_t k = 0; k < s->n; k++) {

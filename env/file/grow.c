@@ -165,6 +165,26 @@ void ru_lock_close(ru_lock *l)
     }
 }
 
+/* Twice, so that one that is torn is none. */
+int64_t ru_lock_number(const char *path)
+{
+    int64_t n[2];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool is = fd >= 0 && pread(fd, n, sizeof n, 0) == (ssize_t)sizeof n && n[0] == n[1];
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is && n[0] >= 0 ? n[0] : -1;
+}
+
+void ru_lock_number_put(ru_lock *l, int64_t n)
+{
+    const int64_t twice[2] = {n, n};
+    if (pwrite(l->fd, twice, sizeof twice, 0) != (ssize_t)sizeof twice) {
+        (void)!ftruncate(l->fd, 0); /* not known is right, a wrong one is not */
+    }
+}
+
 /* -- what stands in folders -------------------------------------------------------------------- */
 
 static int64_t bytes_of(const char *path, uint32_t depth)

@@ -34,6 +34,9 @@ typedef struct ru_lock ru_lock;
 RU_MUST_USE ru_status ru_lock_open(const char *path, bool alone, bool wait, ru_lock **out,
                                    ru_err *err);
 void ru_lock_close(ru_lock *l); /* NULL is fine */
+/* A number, 0 or more, that stands in a lock file; -1: none, or not known. */
+int64_t ru_lock_number(const char *path);
+void ru_lock_number_put(ru_lock *l, int64_t n); /* who holds it alone; -1: none */
 
 /* Sizes of all files in a folder and the folders in it; links are not followed. */
 int64_t ru_dir_bytes(const char *path);

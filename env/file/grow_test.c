@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "env/file/file.h"
+#include "env/file/room.h"
 #include "test/scratch.h"
 #include "test/test.h"
 
@@ -81,4 +82,36 @@ static void test_stamps(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(env_grow, T(test_growing), T(test_locks), T(test_stamps))
+/* What is taken stands in the lock file: what comes without that is seen when it is forgotten. */
+static void test_room(void **state)
+{
+    ru_scratch *f = *state;
+    const char *a = ru_path_join(&f->arena, f->root, "a"),
+               *b = ru_path_join(&f->arena, f->root, "b");
+    const ru_room r = {
+        .lock = ru_path_join(&f->arena, a, "room"), .folders = {a, b}, .quota_bytes = 1000};
+    ru_lock *l;
+    assert_ok(ru_dir_make(a, &f->err), f->err);
+    assert_ok(ru_file_own(ru_path_join(&f->arena, a, "x"), "0123456789", 10, &f->err), f->err);
+    assert_int_equal(ru_room_left(&r, NULL), 990); /* there is no folder b */
+    assert_ok(ru_dir_make(b, &f->err), f->err);
+    assert_ok(ru_file_own(ru_path_join(&f->arena, b, "x"), "01234", 5, &f->err), f->err);
+    assert_int_equal(ru_room_left(&r, NULL), 990);
+    ru_room_forget(&r, NULL);
+    assert_int_equal(ru_room_left(&r, NULL), 985 - 16); /* the lock file */
+    assert_ok(ru_lock_open(r.lock, true, true, &l, &f->err), f->err);
+    ru_room_take(&r, l, 100);
+    assert_int_equal(ru_room_left(&r, l), 885 - 16);
+    ru_room_forget(&r, l);
+    ru_room_take(&r, l, 100); /* nobody knows of what */
+    assert_int_equal(ru_room_left(&r, l), 985 - 16);
+    ru_room_take(&r, l, 2000);
+    ru_lock_close(l);
+    assert_int_equal(ru_room_left(&r, NULL), -1015 - 16);
+    ru_room_give(&r, 5000);
+    assert_int_equal(ru_room_left(&r, NULL), 1000);
+    assert_ok(ru_file_own(r.lock, "0123456789abcdef", 16, &f->err), f->err); /* no number */
+    assert_int_equal(ru_room_left(&r, NULL), 985 - 16);
+}
+
+RU_TESTS(env_grow, T(test_growing), T(test_locks), T(test_stamps), T(test_room))

@@ -69,19 +69,20 @@ static ru_status open_tier(ru_tiers *t, const ru_disk_tier *from, const ru_tiers
     ru_arena *a = &t->arena;
     rui_tier *d = &t->tiers[t->n_tiers++];
     *d = (rui_tier){.path = ru_arena_str(a, from->path),
-                    .files = ru_arena_printf(a, "%s/files", from->path),
                     .folder = ru_arena_printf(a, "%s/files/%s", from->path, space),
-                    .samples = ru_arena_printf(a, "%s/samples", from->path),
-                    .lock = ru_arena_printf(a, "%s/samples/room", from->path),
-                    .quota_bytes = from->quota_bytes,
+                    .room = {.lock = ru_arena_printf(a, "%s/samples/room", from->path),
+                             .folders = {ru_arena_printf(a, "%s/samples", from->path),
+                                         ru_arena_printf(a, "%s/files", from->path)},
+                             .quota_bytes = from->quota_bytes},
                     .id = ru_hash_bytes(from->path, (int64_t)strlen(from->path), 0)};
-    if (d->path == NULL || d->files == NULL || d->folder == NULL || d->samples == NULL ||
-        d->lock == NULL) {
+    const char *const *of = d->room.folders;
+    if (d->path == NULL || d->folder == NULL || of[0] == NULL || of[1] == NULL ||
+        d->room.lock == NULL) {
         return rui_tiers_no_memory(err);
     }
-    RU_TRY(o->reads ? RU_OK : ru_dir_make(d->samples, err));
+    RU_TRY(o->reads ? RU_OK : ru_dir_make(of[0], err));
     RU_TRY(o->reads ? RU_OK : ru_dir_make(d->folder, err));
-    const char *const own[] = {d->samples, d->files, d->folder};
+    const char *const own[] = {of[0], of[1], d->folder};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
         if (!(o->reads && !ru_path_exists(own[k])) && !ru_dir_is_own(own[k])) {
             return RU_FAIL(err, RU_E_CONFIG,
@@ -171,13 +172,14 @@ static ru_status name_map(ru_tiers *t, bool reads, ru_err *err)
 }
 
 /* With the lock of the space: nobody else begins, or puts logs together. */
-static ru_status begin(ru_tiers *t, ru_err *err)
+static ru_status begin(ru_tiers *t, ru_lock *space, ru_err *err)
 {
     const rui_tier *last = &t->tiers[t->n_tiers - 1];
     const char *path =
         ru_arena_printf(&t->arena, "%s/%016llx.map", last->folder, (unsigned long long)t->id);
     RU_TRY(name_map(t, false, err));
     RU_TRY(path != NULL ? ru_grow_open(path, &t->log, err) : rui_tiers_no_memory(err));
+    ru_lock_number_put(space, ru_lock_number(t->room) + 1 > 0 ? ru_lock_number(t->room) + 1 : 1);
     RU_TRY(rui_tiers_refresh(t, err));
     return rui_tiers_clean(t, err);
 }
@@ -193,6 +195,7 @@ ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err
     ru_arena_init(&t->known, 0);
     t->solver = &ru_solver_library;
     t->late_ns = INT64_C(10000000000);
+    t->listed = -1;
     ru_self_random(&t->id, sizeof t->id);
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < opt->n_tiers; k++) {
@@ -207,14 +210,13 @@ ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err
         }
     }
     ru_lock *l = NULL;
-    if (st == RU_OK && opt->reads) {
-        st = name_map(t, true, err);
-    } else if (st == RU_OK) {
+    if (st == RU_OK) {
         t->room = ru_path_join(&t->arena, t->tiers[t->n_tiers - 1].folder, "room");
-        st =
-            t->room != NULL ? ru_lock_open(t->room, true, true, &l, err) : rui_tiers_no_memory(err);
+        st = t->room == NULL ? rui_tiers_no_memory(err)
+             : opt->reads    ? name_map(t, true, err)
+                             : ru_lock_open(t->room, true, true, &l, err);
     }
-    st = st == RU_OK && !opt->reads ? begin(t, err) : st;
+    st = st == RU_OK && !opt->reads ? begin(t, l, err) : st;
     ru_lock_close(l);
     if (st != RU_OK) {
         ru_tiers_close(t);
@@ -243,19 +245,13 @@ void ru_tiers_close(ru_tiers *t)
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-/* Beside files and samples. */
-static int64_t room_in(const rui_tier *d)
-{
-    return d->quota_bytes - ru_dir_bytes(d->samples) - ru_dir_bytes(d->files);
-}
-
 /* The first tier where all that is expected fits now; the last one takes whatever comes. */
 static void place(ru_tier_file *f, const ru_tier_hint *hint)
 {
     const ru_tiers *t = f->t;
     uint32_t k = hint != NULL && hint->last ? t->n_tiers - 1 : 0;
     bool asked = k + 1 < t->n_tiers && !t->tiers[k].off;
-    int64_t room = asked ? room_in(&t->tiers[k]) : 0; /* a walk over folders: once */
+    int64_t room = asked ? ru_room_left(&t->tiers[k].room, NULL) : 0;
     if (k == 0 && f->group[0] != '\0') {
         f->told = (ru_tier_told){.writer = f->is.r.writer,
                                  .serial = f->is.r.serial,
@@ -268,7 +264,8 @@ static void place(ru_tier_file *f, const ru_tier_hint *hint)
         k = f->told.by == RU_TIER_BY_TREES && !(f->told.limit_bytes > 0) ? 1 : 0;
     }
     while (k + 1 < t->n_tiers &&
-           (t->tiers[k].off || f->is.r.expected_bytes > (k == 0 ? room : room_in(&t->tiers[k])))) {
+           (t->tiers[k].off ||
+            f->is.r.expected_bytes > (k == 0 ? room : ru_room_left(&t->tiers[k].room, NULL)))) {
         k++;
     }
     f->tier = k;
@@ -338,19 +335,42 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
     return RU_OK;
 }
 
+/* What was taken for a part is free again. */
+static void give(const ru_tiers *t, const rui_part *p, int64_t bytes)
+{
+    uint32_t k = 0;
+    while (k + 1 < t->n_tiers && t->tiers[k].id != p->tier) {
+        k++;
+    }
+    ru_room_give(&t->tiers[k].room, bytes);
+}
+
+/* The last part keeps the bytes that were written. */
+static ru_status close_part(ru_tier_file *f, bool sync, ru_err *err)
+{
+    ru_status st = RU_OK;
+    if (f->grow != NULL) {
+        const rui_part *p = &f->is.parts[f->is.r.n_parts - 1];
+        int64_t was = ru_grow_claimed(f->grow);
+        ru_grow_cut(f->grow, p->bytes);
+        was -= ru_grow_claimed(f->grow);
+        st = sync ? ru_grow_sync(f->grow, err) : RU_OK;
+        ru_grow_close(f->grow, INT64_MAX);
+        f->grow = NULL;
+        give(f->t, p, was);
+    }
+    return st;
+}
+
 /* The part ends where it is; the file goes on in the next tier. Errors: what it holds may be lost.
  */
 static ru_status leave(ru_tier_file *f, ru_err *err)
 {
     rui_part *p = f->grow != NULL ? &f->is.parts[f->is.r.n_parts - 1] : NULL;
-    ru_status st = RU_OK;
-    if (p != NULL && p->bytes > 0 && f->is.durable) {
-        ru_grow_cut(f->grow, p->bytes);
-        st = ru_grow_sync(f->grow, err);
+    ru_status st = close_part(f, p != NULL && p->bytes > 0 && f->is.durable, err);
+    if (p != NULL) {
         f->t->tiers[f->tier].off = st == RU_E_IO || f->t->tiers[f->tier].off;
     }
-    ru_grow_close(f->grow, p != NULL ? p->bytes : 0);
-    f->grow = NULL;
     if (p != NULL && p->bytes == 0) {
         ru_err none = {0};
         (void)!ru_path_remove(f->paths[--f->is.r.n_parts], &none);
@@ -398,19 +418,27 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
     }
     if (want > ru_grow_claimed(f->grow) - end) {
         ru_lock *l = NULL;
-        int64_t step = d->quota_bytes / STEP_PART;
+        int64_t step = d->room.quota_bytes / STEP_PART;
         step = step < STEP_BYTES_MAX ? step : STEP_BYTES_MAX;
         step = expected > end && step > expected - end ? expected - end : step;
         step = step > want ? step : want;
-        RU_TRY(ru_lock_open(d->lock, true, true, &l, err));
-        int64_t room = room_in(d), more = step < room ? step : room;
+        RU_TRY(ru_lock_open(d->room.lock, true, true, &l, err));
+        int64_t room = ru_room_left(&d->room, l), more = step < room ? step : room;
         more = more < want && more < PART_BYTES_MIN ? 0 : more;
         int64_t up = (end + more + PAGE - 1) / PAGE * PAGE - end;
         if (!last && more > 0) {
             more = up <= room ? up : up - PAGE;
         }
-        ru_status st = more > 0 ? ru_grow_claim(f->grow, end + more, err) : RU_OK;
+        more = more > 0 ? end + more - ru_grow_claimed(f->grow) : 0;
+        if (more > 0) {
+            ru_room_take(&d->room, l, more);
+        }
         ru_lock_close(l);
+        ru_status st =
+            more > 0 ? ru_grow_claim(f->grow, ru_grow_claimed(f->grow) + more, err) : RU_OK;
+        if (st != RU_OK) { /* the file may have some of it */
+            ru_room_forget(&d->room, NULL);
+        }
         RU_TRY(st);
     }
     int64_t claimed = ru_grow_claimed(f->grow) - end;
@@ -607,7 +635,7 @@ void ru_tier_close(ru_tier_file *f)
         return;
     }
     ru_err none = {0};
-    ru_grow_close(f->grow, f->grow != NULL ? f->is.parts[f->is.r.n_parts - 1].bytes : 0);
+    (void)!close_part(f, false, &none);
     bool drops = f->writes && !f->made;
     if (!f->writes && f->group[0] != '\0' && f->t->log != NULL) {
         ru_tier_told read = f->told;
@@ -616,8 +644,8 @@ void ru_tier_close(ru_tier_file *f)
         (void)!rui_tiers_append_told(f->t, RUI_TIER_READ, &read, "", &none);
     }
     for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {
-        if (drops && k < f->is.r.n_parts) {
-            (void)!ru_path_remove(f->paths[k], &none);
+        if (drops && k < f->is.r.n_parts && ru_path_remove(f->paths[k], &none) == RU_OK) {
+            give(f->t, &f->is.parts[k], f->is.parts[k].bytes);
         }
         if (!f->writes) {
             ru_in_close(&f->in[k]);
@@ -647,8 +675,9 @@ ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
     for (uint32_t k = 0; k < i->r.n_parts; k++) { /* what stays is of no file: it goes at an open */
         const char *path;
         bool shared;
-        if (tier_of(t, i, k, &scratch, &path, &shared) != NULL && !shared) {
-            (void)!ru_path_remove(path, &none);
+        const rui_tier *d = tier_of(t, i, k, &scratch, &path, &shared);
+        if (d != NULL && !shared && ru_path_remove(path, &none) == RU_OK) {
+            ru_room_give(&d->room, i->parts[k].bytes);
         }
     }
     ru_arena_fini(&scratch);

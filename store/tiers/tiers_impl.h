@@ -5,7 +5,7 @@
 #define RU_STORE_TIERS_IMPL_H
 
 #include "base/map.h"
-#include "env/file/grow.h"
+#include "env/file/room.h"
 #include "store/tiers/tiers.h"
 #include "world/solver.h"
 
@@ -37,7 +37,7 @@ typedef struct rui_item {
     const char *name; /* in the arena; "": only its end is known */
     uint32_t home;    /* log that has it, + 1 */
     uint32_t before;  /* of the same name, + 1 */
-    bool made, gone, durable;
+    bool made, gone, durable, ended;
     const char *group; /* in the arena; NULL: none */
     ru_tier_told told;
 } rui_item;
@@ -54,8 +54,8 @@ enum { RUI_TIER_COPIED_MAX = 8 };
 #define RUI_TIER_RUN_BYTES ((double)(1 << 20))
 
 typedef struct rui_tier {
-    const char *path, *folder, *files, *samples, *lock;
-    int64_t quota_bytes;
+    const char *path, *folder;
+    ru_room room;
     uint64_t id;
     bool off; /* it cannot be used */
 } rui_tier;
@@ -86,6 +86,7 @@ struct ru_tiers {
     uint32_t n_logs, cap_logs, n_items, cap_items, n_ended, cap_ended;
     uint64_t dropped;      /* ended files that made room for others */
     uint64_t forgotten;    /* times of forgetting all */
+    int64_t listed;        /* number of the lock of the space when logs were listed; -1 */
     ru_map by_id, by_name; /* index + 1; of a name the last one */
     /* Where files of groups begin. */
     struct rui_learner *learner; /* NULL: no file of a group was created yet */

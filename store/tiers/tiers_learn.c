@@ -104,7 +104,7 @@ static ru_status begin(rui_learner *l, const ru_tiers *t, ru_err *err)
     ru_map_fini(&l->groups);
     ru_map_init(&l->groups, NULL, GROUPS_MAX);
     l->in = (ru_storage_in){.n_groups = GROUPS_MAX,
-                            .quota_bytes = (double)t->tiers[0].quota_bytes,
+                            .quota_bytes = (double)t->tiers[0].room.quota_bytes,
                             .prices = ru_density_list,
                             .method = RU_STORAGE_TREES,
                             .stake = 0.25,

@@ -1,6 +1,8 @@
 /* Files of groups are placed by what came of earlier ones, in this process and in later ones. */
 #include <math.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "env/thread.h"
@@ -231,6 +233,7 @@ static void test_records(void **state)
             (void)make_and_remove(f, t, true, true);
         }
         told.life_s = k;
+        told.serial = k + 1;
         assert_ok(rui_tiers_append_told(t, RUI_TIER_ENDED, &told, "many", &f->err), f->err);
     }
     told.fast_bytes = QUIET + 1;
@@ -281,7 +284,44 @@ static void test_mistakes(void **state)
     ru_tiers_close(t);
 }
 
+/* The process that puts logs together is killed at its k-th call: what ended has ended once. */
+static void test_ended_once(void **state)
+{
+    enum { N = 3 };
+    ru_scratch *f = *state;
+    ru_err err = {0};
+    bool whole = false;
+    for (uint32_t k = 0; k < N; k++) {
+        ru_tiers *t = open_space(f, "fast", false);
+        (void)make_and_remove(f, t, true, true);
+        ru_tiers_close(t);
+    }
+    for (int64_t at = 0; !whole; at++) {
+        ru_tier_told told;
+        uint32_t n = 0;
+        const char *group;
+        int how;
+        pid_t pid = fork();
+        assert_true(pid >= 0 && at < 2000);
+        if (pid == 0) {
+            ru_test_os_die(at);
+            ru_tiers_close(open_space(f, "fast", false));
+            _exit(7);
+        }
+        assert_int_equal(waitpid(pid, &how, 0), pid);
+        assert_true(WIFEXITED(how) && (WEXITSTATUS(how) == 0 || WEXITSTATUS(how) == 7));
+        whole = WEXITSTATUS(how) == 7;
+        ru_tiers *t = open_space(f, "fast", true);
+        assert_ok(ru_tiers_look(t, &err), err);
+        while (ru_tiers_ended(t, &n, &group, &told)) {
+        }
+        assert_int_equal(n, N);
+        ru_tiers_close(t);
+        ru_tiers_close(open_space(f, "fast", false)); /* what this one left goes */
+    }
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, ru_scratch_open, ru_scratch_close)
 
 RU_TESTS(store_tiers_learn, T(test_learns), T(test_together), T(test_late_and_failed),
-         T(test_records), T(test_mistakes))
+         T(test_records), T(test_ended_once), T(test_mistakes))

@@ -35,6 +35,7 @@ void rui_tiers_forget(ru_tiers *t)
         free(t->logs[k].path);
     }
     t->n_logs = t->n_items = t->n_ended = 0;
+    t->listed = -1;
     t->dropped = 0;
     t->forgotten++;
     ru_map_fini(&t->by_id);
@@ -120,15 +121,18 @@ static ru_status take_told(ru_tiers *t, const ru_shardlog_record *from, uint32_t
     }
     const char *group =
         ru_arena_strn(&t->known, (const char *)from->bytes + sizeof r, r.group_bytes);
+    rui_item *i = group != NULL ? item_of(t, r.writer, r.serial) : NULL;
+    if (i == NULL) {
+        return rui_tiers_no_memory(err);
+    }
     if (from->object != RUI_TIER_ENDED) {
-        rui_item *i = group != NULL ? item_of(t, r.writer, r.serial) : NULL;
-        if (i == NULL) {
-            return rui_tiers_no_memory(err);
-        }
         double ops = i->told.ops + r.ops; /* a reader may have closed it before */
         i->told = from->object == RUI_TIER_TOLD ? r : i->told;
         i->group = from->object == RUI_TIER_TOLD ? group : i->group;
         i->told.ops = ops;
+        return RU_OK;
+    }
+    if (i->ended) { /* who put logs together was killed before the old ones went */
         return RU_OK;
     }
     if (t->n_ended == 2 * ENDED_MAX) {
@@ -136,9 +140,10 @@ static ru_status take_told(ru_tiers *t, const ru_shardlog_record *from, uint32_t
         t->n_ended = ENDED_MAX;
         t->dropped += ENDED_MAX;
     }
-    if (group == NULL || !grow_array(&t->ended, t->n_ended, &t->cap_ended, sizeof *t->ended)) {
+    if (!grow_array(&t->ended, t->n_ended, &t->cap_ended, sizeof *t->ended)) {
         return rui_tiers_no_memory(err);
     }
+    i->ended = true;
     t->ended[t->n_ended++] = (rui_ended){r, group, home};
     return RU_OK;
 }
@@ -226,6 +231,11 @@ static ru_status list_logs(ru_tiers *t, bool *again, ru_err *err)
     char **names;
     uint32_t n = 0;
     const char *folder = t->tiers[t->n_tiers - 1].folder;
+    int64_t now = ru_lock_number(t->room); /* who begins a log changes it */
+    *again = false;
+    if (now >= 0 && now == t->listed) {
+        return RU_OK;
+    }
     ru_arena_init(&scratch, 0);
     for (uint32_t k = 0; k < t->n_logs; k++) {
         t->logs[k].listed = false;
@@ -252,10 +262,10 @@ static ru_status list_logs(ru_tiers *t, bool *again, ru_err *err)
         }
         t->logs[i].listed = true;
     }
-    *again = false;
     for (uint32_t k = 0; st == RU_OK && k < t->n_logs; k++) {
         *again = *again || !t->logs[k].listed;
     }
+    t->listed = st == RU_OK ? now : -1;
     ru_arena_fini(&scratch);
     return st;
 }
@@ -466,6 +476,7 @@ ru_status rui_tiers_clean(ru_tiers *t, ru_err *err)
     for (uint32_t k = 0; k < t->n_tiers; k++) {
         if (!t->tiers[k].off) {
             sweep(t, &t->tiers[k]);
+            ru_room_forget(&t->tiers[k].room, NULL);
         }
     }
     return RU_OK;

@@ -1,5 +1,5 @@
 /* Files that grow from disk to disk: the same bytes as in memory, quotas kept, whatever fails. */
-#include "store/tiers/tiers.h"
+#include "store/tiers/tiers_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -401,6 +401,64 @@ static void test_removed_by_another(void **state)
     ru_tiers_close(t);
 }
 
+static int64_t room_number(const box *b, uint32_t tier)
+{
+    return ru_lock_number(ru_arena_printf(&b->f->arena, "%s/samples/room", b->tiers[tier].path));
+}
+
+/* 100,000 files that stand in the map alone: nobody looks at folders for each new one, since what
+ * is taken is a sum; it is right whatever comes and goes. */
+static void test_many_files(void **state)
+{
+    enum { MANY = 100000 };
+    box b = make_box(*state);
+    ru_err err = {0};
+    ru_tiers *t = open_box(&b), *u;
+    int64_t calls[2], was = -1;
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint64_t k = 1; turn == 1 && k <= MANY; k++) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "m%u", (unsigned)k);
+            const rui_item i = {
+                .name = name,
+                .r = {.writer = t->id + 1, .serial = k, .bytes = 4096, .n_parts = 1},
+                .parts[0] = {.tier = t->tiers[0].id, .number = k, .bytes = 4096}};
+            assert_ok(rui_tiers_append(t, RUI_TIER_MADE, &i, &err), err);
+        }
+        assert_ok(ru_tiers_look(t, &err), err);
+        for (uint32_t k = 0; k < 51; k++) {
+            if (k == 1) { /* all is known now */
+                ru_test_os_fail(-1);
+            }
+            assert_ok(write_file(t, "a", k, 20000 + k, k % 3 * 9000, &err), err);
+            assert_int_equal(write_file(t, "b", k, MIDDLE / 2, 100000, &err), RU_OK);
+            assert_int_equal(write_file(t, "b", k, 1, 0, &err), RU_E_CREATE);
+            assert_ok(ru_tier_remove(t, "b", &err), err);
+            assert_ok(ru_tier_remove(t, "a", &err), err);
+            assert_true(was < 0 || room_number(&b, 0) == was);
+            was = room_number(&b, 0);
+        }
+        calls[turn] = ru_test_os_count();
+    }
+    assert_true(calls[1] < calls[0] + 100);
+    /* What comes by itself is seen by who opens next, also by those that were open. */
+    const char *other = ru_path_join(&b.f->arena, b.tiers[0].path, "samples/x");
+    const char *kept = ru_arena_zalloc(&b.f->arena, FAST, 1);
+    assert_ok(ru_file_own(other, kept, FAST, &err), err);
+    assert_int_equal(room_number(&b, 0), was);
+    u = open_box(&b);
+    assert_int_equal(room_number(&b, 0), -1);
+    assert_ok(write_file(t, "a", 1, 5000, 5000, &err), err);
+    ru_tier_entry e;
+    uint32_t at = MANY;
+    assert_ok(ru_tiers_look(t, &err), err);
+    while (ru_tiers_next(t, &at, &e) && strcmp(e.name, "a") != 0) {
+    }
+    assert_int_equal(e.in_bytes[0], 0);
+    ru_tiers_close(u);
+    ru_tiers_close(t);
+}
+
 /* Samples that are kept (data/cache.h) take of the same quota. */
 static void test_beside_samples(void **state)
 {
@@ -707,5 +765,5 @@ static void test_mistakes(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
          T(test_copied), T(test_older_map), T(test_durable), T(test_many_processes),
-         T(test_removed_by_another), T(test_beside_samples), T(test_killed), T(test_failing_calls),
-         T(test_no_memory), T(test_damaged_map), T(test_mistakes))
+         T(test_removed_by_another), T(test_many_files), T(test_beside_samples), T(test_killed),
+         T(test_failing_calls), T(test_no_memory), T(test_damaged_map), T(test_mistakes))
