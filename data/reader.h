@@ -180,6 +180,7 @@ typedef struct ru_stream_options {
     int64_t bytes_max;  /* bound on batches read ahead and on bytes requested for them; 0: 256 MiB.
                            Lowers `ahead` and `ahead_max`, never below 1 */
     ru_recorder *recorder; /* takes a span "read" of each batch; NULL: none */
+    int64_t wait_ns;       /* the longest that ru_stream_next waits at one time; 0: no limit */
     bool read_threads;     /* files are read by threads, not by io_uring */
     bool read_plain;       /* io_uring without fixed files and memory (to compare) */
 } ru_stream_options;
@@ -196,7 +197,7 @@ typedef struct ru_batch {
 
 RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out,
                                      ru_err *err);
-/* RU_OK with n = 0: the end. */
+/* RU_OK with n = 0: the end. RU_E_AGAIN: not there after wait_ns. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
 

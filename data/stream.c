@@ -444,6 +444,19 @@ static void release(ru_stream *s)
     }
 }
 
+/* With the lock held: until batch b is there, or for the longest time. */
+static void wait_for(ru_stream *s, const slot *sl, int64_t b)
+{
+    bool more = true;
+    while (sl->done != b + 1 && more) {
+        if (s->opt.wait_ns > 0) {
+            more = ru_cond_wait_for(&s->filled, &s->lock, s->opt.wait_ns);
+        } else {
+            ru_cond_wait(&s->filled, &s->lock);
+        }
+    }
+}
+
 ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
 {
     *batch = (ru_batch){0};
@@ -458,10 +471,12 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
     if (sl->done != b + 1) {
         ru_time from = ru_clock_now();
         s->waits_ns = from.ns;
-        while (sl->done != b + 1) {
-            ru_cond_wait(&s->filled, &s->lock);
-        }
+        wait_for(s, sl, b);
         s->waits_ns = 0;
+        if (sl->done != b + 1) {
+            ru_mutex_unlock(&s->lock);
+            return RU_FAIL(err, RU_E_AGAIN, "the next batch is not read yet");
+        }
         batch->wait_ns = ru_time_since(ru_clock_now(), from);
     }
     range r = rui_stream_range(s, b);

@@ -167,7 +167,8 @@ void ru_norm_apply(const ru_norm *norm, float *x, int64_t n);
 int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count);
 typedef enum { RU_SHUFFLE_NONE, RU_SHUFFLE_FULL, RU_SHUFFLE_BLOCK, ... } ru_shuffle;
 typedef struct {
-    int64_t batch, epochs; uint64_t seed; ru_shuffle shuffle; bool drop_last, partial_last; uint32_t threads; ...;
+    int64_t batch, epochs; uint64_t seed; ru_shuffle shuffle; bool drop_last, partial_last; uint32_t threads;
+    int64_t wait_ns; ...;
 } ru_stream_options;
 typedef struct { void *fields[...]; int64_t n, position, epoch; ...; } ru_batch;
 ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err);

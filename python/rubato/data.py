@@ -4,6 +4,7 @@ import operator
 from . import _array
 from ._call import check, ffi, forks, lib, text, words
 
+_SLICE_NS = 50_000_000  # KeyboardInterrupt is looked for so often
 _NUMBERS = ("context", "stride", "features", "classes", "image_size", "seed", "first", "count")
 _FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
 
@@ -58,7 +59,8 @@ class Stream:
                             for k in range(n))
         so = ffi.new("ru_stream_options *", {
             "batch": batch, "epochs": epochs, "seed": _whole("seed", seed), "drop_last": bool(drop_last),
-            "partial_last": not drop_last and epochs > 0, "threads": _whole("threads", threads, 0, 1024)})
+            "partial_last": not drop_last and epochs > 0, "threads": _whole("threads", threads, 0, 1024),
+            "wait_ns": _SLICE_NS})
         so.shuffle = lib.RU_SHUFFLE_FULL if shuffle else lib.RU_SHUFFLE_NONE
         s = ffi.new("ru_stream **")
         check(lib.ru_stream_open(self._d, so, s, err), err)
@@ -76,8 +78,10 @@ class Stream:
             raise RuntimeError("this stream was opened before a fork: open it in the new process")
         if self._s is None:
             raise StopIteration
-        err = ffi.new("ru_err *")
-        check(lib.ru_stream_next(self._s, self._batch, err), err)
+        err, status = ffi.new("ru_err *"), lib.RU_E_AGAIN
+        while status == lib.RU_E_AGAIN:
+            status = lib.ru_stream_next(self._s, self._batch, err)
+        check(status, err)
         n = self._batch.n
         if n == 0:
             self.close()

@@ -4,7 +4,7 @@ import os
 import threading
 import types
 
-from ._call import Arena, check, ffi, lib, path_bytes, text, words
+from ._call import Arena, check, ffi, forks, lib, path_bytes, text, words
 
 _one = threading.Lock()
 
@@ -40,7 +40,7 @@ class Run:
         self._result, self._err, self._status = ffi.new("ru_train_result *"), err, None
         if not _one.acquire(blocking=False):
             raise RuntimeError("another training runs in this process: wait for its end")
-        self._skip = _size(self._metrics())
+        self._skip, self._forks = _size(self._metrics()), forks()
         lib.ru_self_stop_watch()
         self._thread = threading.Thread(target=self._run, args=(options,), name="rubato-train")
         self._thread.start()
@@ -59,6 +59,8 @@ class Run:
     @property
     def running(self):
         """Does it still train?"""
+        if self._forks != forks():
+            raise RuntimeError("this training was begun before a fork: it runs on in the process that began it")
         return self._thread.is_alive()
 
     def stop(self):
@@ -70,7 +72,8 @@ class Run:
     def wait(self, timeout=None):
         """Wait for the end; returns its figures (steps, loss, samples_per_s, wall_s, ended, out), None if it still
         runs after `timeout` seconds. Raises what the training failed with. After Ctrl-C `ended` is "stopped"."""
-        self._thread.join(timeout)
+        if self.running:
+            self._thread.join(timeout)
         if self.running:
             return None
         check(self._status, self._err)

@@ -5,20 +5,30 @@ without it.
 """
 import array
 import ctypes
+import http.server
 import os
 import random
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 if os.environ.get("WITHOUT_NUMPY"):
-    sys.modules["numpy"] = None
+    sys.modules["numpy"] = sys.modules["hypothesis"] = None  # which looks for it
 try:
     import numpy
 except ImportError:
     numpy = None
+try:
+    import hypothesis
+    import hypothesis.strategies
+except ImportError:
+    hypothesis = None
 
 JOB = """
 name: small
@@ -238,32 +248,144 @@ class Package(unittest.TestCase):
             rubato.trace("nowhere")
 
     def test_random_arguments_raise_what_is_documented(self):
-        rng, words = random.Random(1), ["x", "path", "threads", "precision", "format", "paths", "batch", "seed", "epochs",
-                                        "shuffle", "label", "context", "classes", "first", "count", "one_hot", "run"]
+        """Hypothesis chooses them where it is installed."""
+        words = ["x", "path", "threads", "precision", "format", "paths", "batch", "seed", "epochs", "shuffle", "label", "context", "classes",
+                 "first", "count", "one_hot", "run", "job", "set", "out", "resume", "question", "policy", "text"]
         plain = [None, True, 0, -1, 3, 2**31, 2**63, -2**70, 1.5, float("nan"), "", "there", "there.onnx", "\0", "a" * 70000,
-                 b"there", b"\xff\0", "job.yaml", "idx", "csv"]
+                 b"there", b"\xff\0", "job.yaml", "idx", "csv", "share"]
 
-        def junk(deep=0):
+        def junk(rng, deep=0):
             kind = rng.randrange(9 if deep < 2 else 4)
             if kind < 5:
                 return rng.choice(plain)
             if kind < 7:
-                return [junk(deep + 1) for _ in range(rng.randrange(4))]
+                return [junk(rng, deep + 1) for _ in range(rng.randrange(4))]
             if kind == 7 and numpy is not None:
                 kinds = ["f4", "f8", "i8", "U3", "O", "c8", "M8[s]", "?", ">f4"]
                 return numpy.zeros([rng.randrange(4) for _ in range(rng.randrange(10))], rng.choice(kinds))
             return memoryview(bytes(64 * rng.randrange(5))).cast(rng.choice("fdbBhHiIqQ?"))
 
         with rubato.load("there") as run, rubato.load("there.onnx") as net:
-            doors = [rubato.load, rubato.trace, rubato.data.stream, run.predict, net.predict, rubato.explain, rubato.ask,
+            doors = [rubato.load, rubato.trace, rubato.data.stream, run.predict, net.predict, rubato.explain, rubato.ask, rubato.plan,
+                     lambda **k: rubato.train(**{"job": "job.yaml", **k}).wait(),
                      lambda **k: next(rubato.data.stream(**{"format": "synthetic", "generator": "gaussian", "batch": 8, **k}))]
-            for _ in range(600):
-                given = [junk() for _ in range(rng.randrange(3))]
-                named = {rng.choice(words): junk() for _ in range(rng.randrange(4))}
+
+            def once(rng):
+                given = [junk(rng) for _ in range(rng.randrange(3))]
+                named = {rng.choice(words): junk(rng) for _ in range(rng.randrange(4))}
                 try:
                     rng.choice(doors)(*given, **named)
                 except (rubato.RubatoError, TypeError, ValueError, MemoryError):
                     pass
+
+            if hypothesis is None:
+                rng = random.Random(1)
+                for _ in range(600):
+                    once(rng)
+            else:
+                hypothesis.settings(max_examples=600, deadline=None, database=None, derandomize=True,
+                                    suppress_health_check=list(hypothesis.HealthCheck))(
+                    hypothesis.given(hypothesis.strategies.randoms(use_true_random=False))(once))()
+
+    def test_nothing_leaks(self):
+        """RUBATO_LEAK_ROUNDS: so many times (100000: minutes)."""
+        x = memoryview(bytes(4 * self.width())).cast("f", (1, self.width()))
+        rounds = int(os.environ.get("RUBATO_LEAK_ROUNDS", 400))
+
+        def rss_kib():
+            with open("/proc/self/status") as f:
+                return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+
+        for k in range(2 * rounds):
+            if k == rounds:
+                before = rss_kib()
+            with rubato.load("there.onnx", threads=1) as net:
+                net.predict(x)
+        print("%d KiB more after %d models" % (rss_kib() - before, rounds))
+        self.assertLess(rss_kib() - before, 1024 + rounds // 20)
+
+    def test_an_interrupt_ends_what_waits(self):
+        """The next batch is behind a server that does not answer."""
+        count = 90000  # more than the 64 MiB that are read when it is opened
+        for name, head in ("images", [0x803, count, 28, 28]), ("labels", [0x801, count]):
+            with open(name, "wb") as f:
+                f.write(struct.pack(">%dI" % len(head), *head))
+                f.truncate(4 * len(head) + count * (784 if name == "images" else 1))
+        stuck, free = threading.Event(), threading.Event()
+
+        class Far(http.server.BaseHTTPRequestHandler):
+            held, protocol_version = False, "HTTP/1.1"
+
+            def do_GET(self):
+                if Far.held:
+                    stuck.set()
+                    free.wait()
+                size = os.path.getsize(self.path[1:])
+                first, _, last = self.headers.get("Range", "bytes=0-")[6:].partition("-")
+                first, last = int(first), min(int(last or size), size - 1)
+                with open(self.path[1:], "rb") as f:
+                    f.seek(first)
+                    data = f.read(last + 1 - first)
+                self.send_response(206)
+                self.send_header("Content-Range", "bytes %d-%d/%d" % (first, last, size))
+                self.send_header("Content-Length", str(len(data)))
+                self.send_header("ETag", '"one"')
+                self.end_headers()
+                try:
+                    self.wfile.write(data)
+                except OSError:
+                    pass
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Far)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        at = "http://127.0.0.1:%d/" % server.server_port
+        s = rubato.data.stream(format="idx", paths=[at + "images", at + "labels"], batch=16, shuffle=False)
+        next(s)
+        Far.held = True
+
+        def interrupt():
+            stuck.wait()
+            time.sleep(0.2)  # that it waits
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                for _ in s:
+                    pass
+        finally:
+            free.set()
+            s.close()
+            server.shutdown()
+            server.server_close()
+
+    def test_two_trainings_in_one_folder(self):
+        run = rubato.train("job.yaml", out="shared", set={"train.epochs": 100000})
+        next(iter(run))
+        other = subprocess.run([os.environ["RUBATO_PROGRAM"], "train", "job.yaml", "--out", "shared"], capture_output=True, text=True, check=False)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                run.wait()
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        run.stop()
+        self.assertEqual(run.wait().ended, "stopped")
+        self.assertNotEqual(other.returncode, 0)
+        self.assertIn("shared", other.stderr)
+        p = subprocess.Popen([os.environ["RUBATO_PROGRAM"], "train", "job.yaml", "--out", "held", "--set", "train.epochs=100000"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        while not os.path.exists("held/metrics.jsonl"):
+            time.sleep(0.01)
+        with self.assertRaisesRegex(rubato.RubatoError, "held"):
+            rubato.train("job.yaml", out="held").wait()
+        p.terminate()
+        p.communicate()
 
     def test_the_program_answers(self):
         answer = rubato.plan("share", {"batch": 64, "speed": [300, 100], "now": [32, 32]})

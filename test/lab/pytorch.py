@@ -16,6 +16,8 @@ import threading
 import time
 import unittest
 
+from python import onnx_of_means
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 EPOCHS = 10
 STEPS = 16 * EPOCHS
@@ -117,6 +119,13 @@ def left():
             opt.step()
             break
 refused("left", left, RuntimeError)
+model = torch.nn.ModuleList([torch.nn.Embedding(8, 1), torch.nn.Linear(3, 3)]) # the second one takes no part
+before = model[1].weight.clone()
+model, opt, loader = rt.elastic(model, torch.optim.SGD(model.parameters(), lr=0.1), net()[2])
+for x in loader:
+    model[0](x).mean().backward()
+    opt.step()
+print("unused" if torch.equal(before, model[1].weight) else "used")
 class Torn(torch.optim.SGD):
     steps = 0
     def step(self, closure=None):
@@ -266,8 +275,32 @@ class Elastic(unittest.TestCase):
 
     def test_mistakes_and_a_stop_are_exceptions(self):
         told = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, timeout=300)
-        self.assertEqual((told.returncode, told.stdout.split()), (0, ["once", "closure", "twice", "sparse", "batch", "left", "torn", "whole", "token", "fork", "stop"]),
+        self.assertEqual((told.returncode, told.stdout.split()), (0, ["once", "closure", "twice", "sparse", "batch", "left", "unused", "torn", "whole", "token", "fork", "stop"]),
                          told.stderr)
+
+    def test_another_model_is_refused(self):
+        self.at = ["127.0.0.1:%d" % free_port() for _ in range(2)]
+        first = Member({"epochs": 2, "norm": True}, RUBATO_WORKERS="2", RUBATO_LISTEN=self.at[0])
+        self.addCleanup(lambda: first.p.poll() is None and first.kill())
+        second = Member({"epochs": 2, "norm": False}, RUBATO_WORKERS="2", RUBATO_LISTEN=self.at[1], RUBATO_JOIN=self.at[0])
+        self.assertEqual(second.p.wait(300), 1)
+        second.kill()
+        self.assertIn("ConfigError", "".join(second.said))
+        self.assertIn("model", "".join(second.said))
+        first.kill()
+
+    def test_torch_and_the_package_in_both_orders(self):
+        """Both compute with teams of threads, whichever was loaded first; before and after the other."""
+        first, second = "import torch", "import rubato; rubato.load"
+        rest = ("; net = rubato.load('means.onnx', threads=2); x = torch.ones(64, 32); torch.set_num_threads(2)\n"
+                "for _ in range(20): y = torch.from_numpy(net.predict(x)); z = torch.ones(300, 300) @ torch.ones(300, 300)\n"
+                "assert (y == 1).all() and (z == 300).all()")
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "means.onnx"), "wb") as f:
+                f.write(onnx_of_means(32))
+            for order in (first, second), (second, first):
+                p = subprocess.run([sys.executable, "-c", "; ".join(order) + rest], cwd=folder, capture_output=True, text=True, timeout=300)
+                self.assertEqual(p.returncode, 0, p.stderr)
 
     def test_one_is_killed_and_one_joins(self):
         """The first one of three is killed while another comes. The longest pause is measured again, three times at most."""
