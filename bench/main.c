@@ -7,6 +7,7 @@
 #include "bench/burst.h"
 #include "bench/cluster.h"
 #include "bench/params/params.h"
+#include "bench/python.h"
 #include "bench/reader/reader.h"
 #include "bench/replay/replay.h"
 #include "bench/serve/bench_serve.h"
@@ -54,6 +55,8 @@
       "steps that `rubato explain --if` predicts from one trace compared with measured ones")      \
     X(predict, ru_bench_predict,                                                                   \
       "predicted times of transfers and sums compared with measured ones, on real workers")        \
+    X(python, ru_bench_python,                                                                     \
+      "the Python package compared with ONNX Runtime, DataLoader, torch, DDP and torchrun")        \
     X(serve, ru_bench_serve,                                                                       \
       "rubato serve compared with uvicorn and ONNX Runtime, and with its own promises")            \
     X(promise, ru_bench_promise,                                                                   \

@@ -1,47 +1,82 @@
 """The Python package beside what its users have: both sides take turns in one run.
 
-    python3 bench/python.py [--quick] [--only ROW[,ROW...]] [--threads N]
+    python3 bench/python.py [--quick] [--only WORD[,WORD...]] [--threads N]
 
-Rows: import, predict, stream, compile, ddp. Prints medians, the spread of the rounds (smallest and largest ratio) and the ratio
-theirs / ours, so above 1 Rubato is faster. It needs the package rubato (pip install .); what else lacks is said row by row.
+Rows: import, train, predict, stream, compile, ddp, elastic, pause. Prints medians, the spread of the rounds (smallest and largest
+ratio) and the ratio theirs / ours, so above 1 Rubato is faster. It needs the package rubato (pip install .); what else lacks is said
+row by row.
 """
 import argparse
+import io
+import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
 JOB = """
 name: %(name)s
 model: %(model)s
-data: {format: idx, train: [digits/train-images, digits/train-labels]}
-train: {optimizer: {sgd: {lr: 0.01}}, batch: 8, epochs: 1, autotune: false}
+data: %(data)s
+train: {optimizer: {sgd: {lr: 0.01}}, batch: 8, %(length)s, autotune: false}
 """
-NETS = {"mlp": "{zoo: mlp, hidden: [512, 512]}", "lenet": "{zoo: lenet}", "resnet18": "{zoo: resnet18}"}
+DIGITS = "{format: idx, train: [digits/train-images, digits/train-labels]}"
+TOKENS = "{format: tokens, train: [tokens.u8], token_bytes: 1, context: 128}"
+# Model, data, calls of a round.
+NETS = {"of 4 weights": ("{zoo: mlp, hidden: [1]}", "{format: synthetic, generator: gaussian, count: 64}", 2000),
+        "mlp": ("{zoo: mlp, hidden: [512, 512]}", DIGITS, 2000), "lenet": ("{zoo: lenet}", DIGITS, 400),
+        "resnet18": ("{zoo: resnet18}", DIGITS, 20),
+        "gpt": ("{zoo: gpt, layers: 4, heads: 4, width: 256, context: 128, vocab: 256, tie: false}", TOKENS, 20)}
 
 
 def took(call):
+    """Seconds of a call, or those that it says itself."""
     began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+    said = call()
+    return said if isinstance(said, float) else time.perf_counter() - began
 
 
-def turns(name, ours, theirs, rounds):
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+def row(name, ours, theirs, peer, goal):
+    """Seconds of each round. With --rows a line for rubato bench python, which makes the table."""
+    if "--rows" in sys.argv:
+        print(json.dumps({"name": name, "ours": [x * 1e3 for x in ours], "theirs": [x * 1e3 for x in theirs], "peer": peer, "goal": goal}),
+              flush=True)
+        return
+    ratios = [b / a for a, b in zip(ours, theirs)]
+    print("%-40s %10.3f ms  %10.3f ms  %6.2f  (%.2f to %.2f)  %s, goal %.2f" % (
+        name, statistics.median(ours) * 1e3, statistics.median(theirs) * 1e3, statistics.median(ratios), min(ratios), max(ratios), peer, goal),
+        flush=True)
+
+
+def wanted(name):
+    """Is any word of --only in it?"""
+    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+    return any(word in name for word in only.split(","))
+
+
+def turns(name, ours, theirs, rounds, peer, goal):
     """Each side in turns, after one round that does not count."""
-    took(ours), took(theirs)
-    rows = [(took(ours), took(theirs)) for _ in range(rounds)]
-    ratios = [b / a for a, b in rows]
-    a, b = (statistics.median(r[k] for r in rows) for k in range(2))
-    print("%-34s %10.3f ms  %10.3f ms  %6.2f  (%.2f to %.2f)" % (
-        name, a * 1e3, b * 1e3, statistics.median(ratios), min(ratios), max(ratios)), flush=True)
+    if wanted(name):
+        took(ours), took(theirs)
+        rows = [(took(ours), took(theirs)) for _ in range(rounds)]
+        row(name, *zip(*rows), peer, goal)
 
 
-def lacks(row, what):
-    print("%-34s not measured: %s" % (row, what), flush=True)
+def lacks(name, what):
+    if wanted(name):
+        print(json.dumps({"name": name, "peer": "all", "missing": what}) if "--rows" in sys.argv else
+              "%-40s not measured: %s" % (name, what), flush=True)
 
 
 def have(*names):
@@ -50,12 +85,44 @@ def have(*names):
 
 
 def row_import(o):
-    def run(text):
-        return lambda: subprocess.run([sys.executable, "-c", text], check=True)
+    def run(name):
+        text = "import time; t = time.perf_counter(); import %s; print(time.perf_counter() - t)" % name
+        return lambda: float(subprocess.run([sys.executable, "-c", text], check=True, capture_output=True).stdout)
 
-    turns("import rubato, beside numpy", run("import rubato"), run("import numpy"), o.rounds)
-    alone = statistics.median(took(run("pass")) for _ in range(o.rounds))
-    print("%-34s %10.3f ms" % ("python alone", alone * 1e3), flush=True)
+    turns("import", run("rubato"), run("numpy"), o.rounds, "import numpy", 1)
+
+
+def make_data(program):
+    subprocess.run([program, "data", "make", "digits", "--out", "digits", "--count", "64", "--test", "16"], check=True, capture_output=True)
+    with open("tokens.u8", "wb") as f:
+        f.write(bytes(k * k % 251 for k in range(129 * 16)))
+
+
+def row_train(o):
+    """Seconds of the training itself; then the weights of both are compared."""
+    from rubato import command
+    program = command.program()
+    make_data(program)
+    write("job.yaml", JOB % {"name": "job", "model": NETS["lenet"][0], "data": DIGITS, "length": "steps: %d" % (200 if o.quick else 1000)})
+    there = "import json, rubato; r = rubato.train('job.yaml', out='ours'); list(r); print(r.wait().wall_s)"
+
+    def ours():
+        shutil.rmtree("ours", ignore_errors=True)
+        return float(subprocess.run([sys.executable, "-c", there], check=True, capture_output=True).stdout)
+
+    def theirs():
+        shutil.rmtree("theirs", ignore_errors=True)
+        out = subprocess.run([program, "train", "job.yaml", "--out", "theirs", "--json"], check=True, capture_output=True, text=True).stdout
+        return float(json.loads(out.splitlines()[-1])["wall_s"])
+
+    turns("train lenet", ours, theirs, o.rounds, "the command", 0.99)
+    weights = []
+    for run in "ours", "theirs":
+        at = os.path.join(run, "checkpoints", sorted(os.listdir(os.path.join(run, "checkpoints")))[-1], "model.safetensors")
+        with open(at, "rb") as f:
+            weights.append(f.read())
+    if weights[0] != weights[1]:
+        sys.exit("train lenet: the command made other weights")
 
 
 def row_predict(o):
@@ -67,10 +134,9 @@ def row_predict(o):
     from rubato import command
     rng = np.random.default_rng(1)
     program = command.program()
-    subprocess.run([program, "data", "make", "digits", "--out", "digits", "--count", "64", "--test", "16"], check=True, capture_output=True)
-    for name, model in NETS.items():
-        with open(name + ".yaml", "w") as f:
-            f.write(JOB % {"name": name, "model": model})
+    make_data(program)
+    for name, (model, data, calls) in NETS.items():
+        write(name + ".yaml", JOB % {"name": name.replace(" ", "-"), "model": model, "data": data, "length": "epochs: 1"})
         for words in ["train", name + ".yaml", "--out", name, "--quiet"], ["export", name, "--onnx", name + ".onnx"]:
             p = subprocess.run([program, *words], capture_output=True, text=True, check=False)
             if p.returncode != 0:
@@ -81,12 +147,14 @@ def row_predict(o):
             so.intra_op_num_threads = o.threads
             theirs = onnxruntime.InferenceSession(name + ".onnx", so, providers=["CPUExecutionProvider"])
             ours = rubato.load(name + ".onnx", threads=o.threads)
-            x_name = theirs.get_inputs()[0].name
+            port = ours.inputs[0]
             for batch in 1, 32:
-                x = rng.standard_normal((batch, *ours.inputs[0].shape[1:])).astype(np.float32)
-                times = max(1, (2000 if name == "mlp" else 400 if name == "lenet" else 20) // batch)
+                shape = (batch, *port.shape[1:])
+                x = rng.standard_normal(shape).astype(np.float32) if port.dtype == "f32" else rng.integers(0, 256, shape).astype(
+                    {"i32": np.int32, "i64": np.int64}[port.dtype])
+                times = max(1, calls // batch)
                 turns("predict %s, batch %d, %d calls" % (name, batch, times), lambda: [ours.predict(x) for _ in range(times)],
-                      lambda: [theirs.run(None, {x_name: x}) for _ in range(times)], o.rounds)
+                      lambda: [theirs.run(None, {port.name: x}) for _ in range(times)], o.rounds, "onnxruntime", 1)
 
 
 def row_stream(o):
@@ -116,6 +184,32 @@ def row_stream(o):
             a = np.asarray(Image.open(self.at[k]).convert("RGB"), np.float32).transpose(2, 0, 1) / 255
             return torch.from_numpy(np.ascontiguousarray(a)), int(self.at[k].split("/")[1])
 
+    with tarfile.open("jpeg.tar", "w") as t:
+        for k in range(n):
+            t.add("jpeg/%d/%04d.jpg" % (k % 4, k), "%04d.jpg" % k)
+            label = tarfile.TarInfo("%04d.cls" % k)
+            label.size = 1
+            t.addfile(label, io.BytesIO(b"%d" % (k % 4)))
+
+    class Packed(torch.utils.data.Dataset):
+        def __init__(self):
+            with tarfile.open("jpeg.tar") as t:
+                found = {m.name: (m.offset_data, m.size) for m in t}
+            self.at = [(*found["%04d.jpg" % k], *found["%04d.cls" % k]) for k in range(n)]
+            self.file = None
+
+        def __len__(self):
+            return n
+
+        def __getitem__(self, k):
+            self.file = self.file or open("jpeg.tar", "rb")  # a worker's own
+            data = []
+            for at, size in zip(self.at[k][::2], self.at[k][1::2]):
+                self.file.seek(at)
+                data.append(self.file.read(size))
+            a = np.asarray(Image.open(io.BytesIO(data[0])).convert("RGB"), np.float32).transpose(2, 0, 1) / 255
+            return torch.from_numpy(np.ascontiguousarray(a)), int(data[1])
+
     class Rows(torch.utils.data.Dataset):
         def __init__(self):
             self.x, self.y = np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r")
@@ -133,8 +227,9 @@ def row_stream(o):
     def ours(**more):
         return lambda: [None for _ in rubato.data.stream(batch=32, seed=1, threads=o.threads, **more)]
 
-    turns("stream of %d JPEG of 256 px" % n, ours(format="images", paths=["jpeg"]), theirs(Pictures()), o.rounds)
-    turns("stream of %d rows of npy" % (20 * n), ours(format="npy", paths=["x.npy", "y.npy"]), theirs(Rows()), o.rounds)
+    turns("stream of %d JPEG of 256 px" % n, ours(format="images", paths=["jpeg"]), theirs(Pictures()), o.rounds, "DataLoader", 1.3)
+    turns("stream of a tar of %d JPEG" % n, ours(format="tar", paths=["jpeg.tar"]), theirs(Packed()), o.rounds, "DataLoader", 1.3)
+    turns("stream of %d rows of npy" % (20 * n), ours(format="npy", paths=["x.npy", "y.npy"]), theirs(Rows()), o.rounds, "DataLoader", 1.3)
 
 
 def row_compile(o):
@@ -150,11 +245,11 @@ def row_compile(o):
         net = getattr(torchvision.models, name)(weights=None).eval()
         x = torch.randn(1, 3, *[299 if name == "inception_v3" else 224] * 2)
         with rubato.torch.compile(net, x, threads=o.threads) as fast, torch.no_grad():
-            turns("compile %s, batch 1" % name, lambda: fast(x), lambda: net(x), o.rounds)
+            turns("compile %s, batch 1" % name, lambda: fast(x), lambda: net(x), o.rounds, "torch", 1.3)
 
 
 MEMBER = """
-import statistics, sys, time
+import json, sys, time
 import torch, torch.distributed as dist, rubato.torch
 torch.set_num_threads(1)
 dist.init_process_group("rubato")
@@ -171,23 +266,19 @@ def turns(name, calls):
             call()
             row.append(time.perf_counter() - began)
         rows.append(row)
-    rows = rows[1:]
-    ratios = [b / a for a, b in rows]
     if dist.get_rank() == 0:
-        print("%-34s %10.3f ms  %10.3f ms  %6.2f  (%.2f to %.2f)" % (
-            name, *(statistics.median(r[k] for r in rows) * 1e3 for k in range(2)), statistics.median(ratios), min(ratios), max(ratios)),
-            flush=True)
+        print(json.dumps([name, *zip(*rows[1:])]), flush=True)
 
 for size in 1000, 100000, 4000000:
     t = torch.ones(size)
-    turns("all-reduce of %d floats, %d ranks" % (size, n), [lambda g=g: dist.all_reduce(t, group=g) for g in groups])
+    turns("ddp all-reduce of %d floats, %d ranks" % (size, n), [lambda g=g: dist.all_reduce(t, group=g) for g in groups])
 shapes = {"wide": [torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 2048)],
           "deep": [m for _ in range(12) for m in (torch.nn.Linear(512, 512), torch.nn.ReLU())]}
 for name, layers in shapes.items():
     x, nets = torch.randn(32, 512), []
     for g in groups:
         nets.append(torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), process_group=g))
-    turns("DDP step, %s, %d ranks" % (name, n), [lambda m=m: m(x).square().mean().backward() for m in nets])
+    turns("ddp step, %s, %d ranks" % (name, n), [lambda m=m: m(x).square().mean().backward() for m in nets])
 dist.destroy_process_group()
 """
 
@@ -196,34 +287,164 @@ def row_ddp(o):
     if have("torch"):
         return lacks("ddp", "pip install torch")
     for n in 2, 4:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", MEMBER, str(o.rounds)], env={
-            **os.environ, "RANK": str(r), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}) for r in range(n)]
+            **os.environ, "RANK": str(r), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}, stdout=subprocess.PIPE, text=True) for r in range(n)]
+        for line in ranks[0].stdout:
+            name, ours, theirs = json.loads(line)
+            row(name, ours, theirs, "gloo", 1)
         if any([p.wait() for p in ranks]):
             sys.exit("a rank of the row ddp failed")
 
 
+# One member: argv has the way (rubato or gloo). A line for each step that counts: when, and who.
+SCRIPT = """
+import os, sys, time
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.randn(4096, 512))
+model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512))
+opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+step, saved = 0, "saved.pt"
+if sys.argv[1] == "rubato":
+    import rubato.torch
+    loader = torch.utils.data.DataLoader(data, batch_size=256, shuffle=True)
+    model, opt, loader = rubato.torch.elastic(model, opt, loader)
+else:
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    if os.path.exists(saved):
+        model_state, opt_state, step = torch.load(saved)
+        model.load_state_dict(model_state)
+        opt.load_state_dict(opt_state)
+    whole, model = model, torch.nn.parallel.DistributedDataParallel(model)
+    sampler = torch.utils.data.DistributedSampler(data)
+    loader = torch.utils.data.DataLoader(data, batch_size=256 // dist.get_world_size(), sampler=sampler)
+for epoch in range(100000):
+    for (x,) in loader:
+        opt.zero_grad()
+        (model(x) - x).square().mean().backward()
+        opt.step()
+        step += 1
+        if sys.argv[1] == "gloo" and step % 10 == 0 and dist.get_rank() == 0:
+            torch.save((whole.state_dict(), opt.state_dict(), step), saved + ".part")
+            os.replace(saved + ".part", saved)
+        os.write(1, b"%.6f %d\\n" % (time.monotonic(), os.getpid()))
+"""
+
+
+class Crew:
+    """Processes of SCRIPT; `steps`: the times of each one's steps."""
+
+    def __init__(self, way, n):
+        from rubato import command
+        write("script.py", SCRIPT)
+        for old in "saved.pt", "saved.pt.part":
+            if os.path.exists(old):
+                os.unlink(old)
+        start = [command.program(), "launch", "-w", str(n), "--", sys.executable] if way == "rubato" else [
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n), "--max-restarts", "2", "--monitor-interval", "0.1",
+            "--master-port", str(free_port())]
+        self.steps, self.way = {}, way
+        self.p = subprocess.Popen([*start, "script.py", way], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def until(self, count, pids=None, n=1):
+        """Read until `n` processes, of these if any are named, have so many steps."""
+        while sum(len(s) >= count for pid, s in self.steps.items() if pids is None or pid in pids) < n:
+            line = self.p.stdout.readline()
+            if not line:
+                sys.exit("the processes over %s ended" % self.way)
+            at, pid = line.split()
+            self.steps.setdefault(int(pid), []).append(float(at))
+
+    def end(self):
+        self.p.terminate()  # it ends the others
+        self.p.stdout.read()
+        self.p.wait()
+        self.p.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def median_step(steps):
+    return statistics.median(b - a for a, b in zip(steps, steps[1:]))
+
+
+def row_elastic(o):
+    if have("torch"):
+        return lacks("elastic", "pip install torch")
+
+    def side(way, n):
+        def run():
+            with Crew(way, n) as c:
+                c.until(60 if o.quick else 200, n=n)
+            return max(median_step(s[20:]) for s in c.steps.values())
+        return run
+
+    for n in 2, 4:
+        turns("elastic step, %d members" % n, side("rubato", n), side("gloo", n), 2 if o.quick else o.rounds, "DDP over gloo", 1)
+
+
+def row_pause(o):
+    """The pause of one of four, beyond a step, when another is killed: to the next step of a survivor, or of who came for it."""
+    if have("torch"):
+        return lacks("pause", "pip install torch")
+
+    def side(way):
+        with Crew(way, 4) as c:
+            c.until(30, n=4)
+            before = dict(c.steps)
+            victim = max(before)
+            others = [pid for pid in before if pid != victim]
+            os.kill(victim, signal.SIGKILL)
+            if way == "rubato":
+                c.until(max(map(len, before.values())) + 30, others, 3)
+                if set(c.steps) != set(before):
+                    sys.exit("a survivor has another number")
+                pause = max(max(b - a for a, b in zip(c.steps[p][20:], c.steps[p][21:])) for p in others)
+            else:
+                c.until(1, n=len(before) + 1)
+                pause = min(s[0] for p, s in c.steps.items() if p not in before) - max(s[-1] for s in before.values())
+        return pause - statistics.median(median_step(s) for s in before.values())
+
+    ours, theirs = [], []
+    for _ in range(1 if o.quick else 5):
+        ours.append(side("rubato"))
+        theirs.append(side("gloo"))
+    row("pause when one of four is killed", ours, theirs, "torchrun", 10)
+
+
 def main():
-    rows = {"import": row_import, "predict": row_predict, "stream": row_stream, "compile": row_compile, "ddp": row_ddp}
+    rows = {"import": row_import, "train": row_train, "predict": row_predict, "stream": row_stream, "compile": row_compile, "ddp": row_ddp,
+            "elastic": row_elastic, "pause": row_pause}
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--quick", action="store_true")
-    p.add_argument("--only", default=",".join(rows))
+    p.add_argument("--only", default="", help="rows whose name has one of these words")
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--rows", action="store_true", help="a line of JSON for each row")
     o = p.parse_args()
     o.rounds = 5 if o.quick else 15
-    unknown = [r for r in o.only.split(",") if r not in rows]
-    if unknown:
-        p.error("no row is named %s; there are %s" % (unknown[0], ", ".join(rows)))
+    named = [r for r in rows if any(r in word for word in o.only.split(","))]
     if have("rubato"):
-        p.error("the package rubato is not installed: pip install .")
+        lacks(o.only, "pip install .")
+        return
     folder, back = tempfile.mkdtemp(prefix="rubato-bench-"), os.getcwd()
     os.chdir(folder)
-    print("%-34s %13s  %13s  %6s" % ("", "rubato", "theirs", "ratio"))
     try:
-        for row in o.only.split(","):
-            rows[row](o)
+        for name in named or rows:
+            rows[name](o)
     finally:
         os.chdir(back)
         shutil.rmtree(folder)
