@@ -13,11 +13,12 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/clock.h"
+#include "env/process/memory.h"
 #include "exec/ref.h"
 #include "trace/record/recorder.h"
 #include "world/pass/pass.h"
 
-enum { SHARED_BYTES_MIN = 4096 /* of a constant that is compared with those of the base */ };
+enum { SHARED_BYTES_MIN = 64 /* of a constant that is compared with those of the base */ };
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
 
 /* -- open ----------------------------------------------------------------------------------------
@@ -741,6 +742,7 @@ void ru_exe_rest(ru_exe *e)
     if (e->ops->rest != NULL) {
         e->ops->rest(e->dev);
     }
+    ru_memory_drop(e->arena.at, e->arena.end - e->arena.at); /* nothing is there yet */
 }
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)

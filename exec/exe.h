@@ -221,7 +221,8 @@ const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
 RU_API_END
 
 /* Gives the memory of activations, inputs and outputs back to the system until the next run, before
- * which all inputs must be written; state stays. For executables that wait for their turn. */
+ * which all inputs must be written, and what opening took too much; state stays. For executables
+ * that wait for their turn. */
 void ru_exe_rest(ru_exe *e);
 
 /* Inside Rubato: librubato.so does not export these. */

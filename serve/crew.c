@@ -29,10 +29,11 @@ struct rui_crew {
     worker *workers;           /* [n] */
 };
 
-/* The next job; NULL: it is to end. */
+/* The next job; NULL: it is to end. An instance that has none for a while rests. */
 static rui_job *next(worker *w)
 {
     rui_job *job = NULL;
+    bool rests = false;
     ru_time until = ru_time_after(ru_clock_now(), LOOK_NS);
     while (ru_time_since(until, ru_clock_now()) > 0) {
         if (ru_spsc_pop(&w->in, &job)) {
@@ -41,7 +42,14 @@ static rui_job *next(worker *w)
     }
     ru_mutex_lock(&w->lock);
     while (!ru_spsc_pop(&w->in, &job) && !w->stop) {
-        ru_cond_wait(&w->more, &w->lock);
+        if (rests) {
+            ru_cond_wait(&w->more, &w->lock);
+        } else if (!ru_cond_wait_for(&w->more, &w->lock, RU_SERVED_REST_NS)) {
+            rests = true;
+            ru_mutex_unlock(&w->lock);
+            ru_served_rest(w->crew->served, w->instance);
+            ru_mutex_lock(&w->lock);
+        }
     }
     ru_mutex_unlock(&w->lock);
     return job;

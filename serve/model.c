@@ -14,10 +14,6 @@
 enum { WARM_RUNS = 3, ROWS_MAX = 1 << 30 /* of a request; rows of no bytes have no other bound */ };
 
 #define OUTPUTS_MAX_BYTES (INT64_C(1) << 28) /* of a batch */
-/* Activations of a size that no batch had for so long go back to the system: getting their pages
- * again takes 8 % of the time of such a batch (ResNet-18, 32 rows), so at most that of one in a
- * while. */
-#define REST_NS INT64_C(1000000000)
 
 /* An executable of one batch size on one instance. */
 typedef struct ready {
@@ -703,18 +699,26 @@ static ru_status keep_nan(ru_served *m, uint32_t instance, const ready *r, int64
     return RU_OK;
 }
 
-/* A batch of this size has ended. */
-static void used(ru_served *m, uint32_t size, uint32_t instance)
+/* Activations of sizes that no batch had for `for_ns` go back to the system: getting their pages
+ * again takes 8 % of the time of such a batch (ResNet-18, 32 rows), so at most that of one in a
+ * while. */
+static void rest(ru_served *m, uint32_t instance, ru_time now, int64_t for_ns)
 {
-    ru_time now = ru_clock_now();
     for (uint32_t k = 0; k < m->n_sizes; k++) {
         ready *r = at(m, k, instance);
-        if (k != size && r->used.ns > 0 && ru_time_since(now, r->used) > REST_NS) {
+        if (r->used.ns > 0 && ru_time_since(now, r->used) >= for_ns) {
             ru_exe_rest(r->exe);
             r->used.ns = 0;
         }
     }
-    at(m, size, instance)->used = now;
+}
+
+void ru_served_rest(ru_served *m, uint32_t instance)
+{
+    rest(m, instance, ru_clock_now(), 0);
+    if (m->keepers != NULL && ru_flag_get(&m->kept) != 0 && m->keepers[instance] != NULL) {
+        ru_exe_rest(m->keepers[instance]);
+    }
 }
 
 static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *const *parts,
@@ -745,7 +749,8 @@ static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *cons
             RU_TRY(keep_nan(m, instance, r, rows, err));
         }
         (void)copy(m, r, &out, rows, false);
-        used(m, size, instance);
+        at(m, size, instance)->used = ru_clock_now();
+        rest(m, instance, at(m, size, instance)->used, RU_SERVED_REST_NS);
         left -= rows;
     }
     return RU_OK;

@@ -126,6 +126,10 @@ RU_MUST_USE ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r,
  * failed. */
 void ru_served_run(ru_served *m, uint32_t instance, ru_served_part *const *parts, uint32_t n,
                    ru_err *err);
+/* No batch has come to the instance for RU_SERVED_REST_NS: its activations, inputs and outputs go
+ * back to the system until the next one. */
+#define RU_SERVED_REST_NS INT64_C(1000000000)
+void ru_served_rest(ru_served *m, uint32_t instance);
 /* Measured time of a batch of so many rows when it was opened; 0: not opened yet. */
 int64_t ru_served_service_ns(ru_served *m, int64_t rows);
 

@@ -571,7 +571,36 @@ static void test_a_model_that_feels_padding_has_one_size(void **state)
     }
 }
 
-RU_TESTS(serve_server, cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
+/* What an instance gave back while it rested comes again, also of a size that it did not use. */
+static void an_instance_that_rested_computes_the_same(void **state)
+{
+    (void)state;
+    static const ru_source_ops ops = {.name = "row", .graph = row_graph, .close = row_close};
+    enum { ROWS = 3, N = 8 * ROWS };
+    bool feels = false;
+    float x[N], y[N];
+    ru_served *m = NULL;
+    ru_err err = {0};
+    ru_served_part part = {.rows = ROWS, .in = {x}, .out = {y}}, *parts[] = {&part};
+    const ru_served_options o = {.exe = {.threads = 1}, .instances = 1, .rows_max = 4};
+    assert_ok(ru_served_open(&(ru_source){.ops = &ops, .self = &feels}, &o, &m, &err), err);
+    assert_ok(ru_served_grow(m, &err), err);
+    for (int round = 0; round < 3; round++) {
+        for (int k = 0; k < N; k++) {
+            x[k] = (float)((k * 7 + round) % 5 - 2);
+        }
+        ru_served_run(m, 0, parts, 1, &err);
+        assert_ok(part.st, err);
+        for (int k = 0; k < N; k++) {
+            assert_float_equal(y[k], x[k] > 0 ? x[k] : 0, 0);
+        }
+        ru_served_rest(m, 0);
+    }
+    ru_served_close(m);
+}
+
+RU_TESTS(serve_server, cmocka_unit_test(an_instance_that_rested_computes_the_same),
+         cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
          cmocka_unit_test(outputs_have_a_bound), cmocka_unit_test(a_load_has_an_end),
          cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
          cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),

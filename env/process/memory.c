@@ -83,11 +83,11 @@ int64_t ru_memory_free_bytes(void)
     return free < INT64_MAX ? free : -1;
 }
 
-enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20 };
+enum { PAGE_BYTES = 4096 };
 
 static int64_t mapped(int64_t size_bytes)
 {
-    int64_t page = size_bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
+    int64_t page = size_bytes >= RU_MEMORY_PAGE_BYTES ? RU_MEMORY_PAGE_BYTES : PAGE_BYTES;
     return (size_bytes + page - 1) / page * page;
 }
 
@@ -113,9 +113,9 @@ void *ru_memory_map(int64_t size_bytes)
         return NULL;
     }
     /* a last large page that would be less than half used costs more than it saves */
-    int64_t tail = size_bytes % HUGE_BYTES;
+    int64_t tail = size_bytes % RU_MEMORY_PAGE_BYTES;
     if (bytes >= RU_MEMORY_LARGE_BYTES) {
-        bytes -= tail > 0 && tail < HUGE_BYTES / 2 ? HUGE_BYTES : 0;
+        bytes -= tail > 0 && tail < RU_MEMORY_PAGE_BYTES / 2 ? RU_MEMORY_PAGE_BYTES : 0;
         (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     }
     return p;

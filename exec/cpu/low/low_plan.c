@@ -277,8 +277,14 @@ ru_status rui_low_fits(const ru_graph *g, ru_err *err)
 /* The arena, what passes through from run to run, what stays; then the memory itself. */
 static ru_status allocate(rui_low *lo, ru_err *err)
 {
-    int64_t at = place_prep_scratch(lo, round_up(lo->arena_bytes, ALIGN));
-    at = place_fixed(lo, false, place_fixed(lo, true, at));
+    int64_t passing = place_prep_scratch(lo, round_up(lo->arena_bytes, ALIGN));
+    passing = place_fixed(lo, true, passing);
+    int64_t at = place_fixed(lo, false, passing);
+    if (lo->inference && at - passing >= RU_MEMORY_LARGE_BYTES) {
+        /* on large pages of its own, which stay whole when the rest is given back (rest) */
+        lo->state_bytes = lo->const_bytes = 0;
+        at = place_fixed(lo, false, round_up(passing, RU_MEMORY_PAGE_BYTES));
+    }
     lo->memory_bytes = at < ALIGN ? ALIGN : at;
     RU_TRY(check_free(lo->memory_bytes, "", err));
     lo->memory = ru_memory_map(lo->memory_bytes);
