@@ -190,7 +190,7 @@ static rui_verdict ask_once(ru_bucket *b, const request *q, reply *r, ru_err *er
     struct curl_slist *head = NULL;
     const char *url = url_of(b, q);
     ru_status st = url != NULL ? head_of(b, q, &head, err) : no_memory(err);
-    st = st == RU_OK ? rui_curl_sign(&b->curl, b->handle, &b->login, err) : st;
+    st = st == RU_OK ? rui_curl_sign(&b->curl, b->handle, &b->login, "s3", err) : st;
     if (st != RU_OK) {
         b->curl.slist_free_all(head);
         return RUI_STOP;

@@ -60,16 +60,20 @@ ru_status rui_curl_line(const rui_curl *c, struct curl_slist **head, const char 
     return more != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a request");
 }
 
-ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l, ru_err *err)
+ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l, const char *service,
+                        ru_err *err)
 {
     char provider[128];
-    (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:s3", l->region);
-    return l->key == NULL || (c->easy_setopt(h, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
-                              c->easy_setopt(h, CURLOPT_USERNAME, l->key) == CURLE_OK &&
-                              c->easy_setopt(h, CURLOPT_PASSWORD, l->secret) == CURLE_OK)
+    if (l->key == NULL) {
+        return RU_OK;
+    }
+    (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:%.40s", l->region, service);
+    return c->easy_setopt(h, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
+                   c->easy_setopt(h, CURLOPT_USERNAME, l->key) == CURLE_OK &&
+                   c->easy_setopt(h, CURLOPT_PASSWORD, l->secret) == CURLE_OK
                ? RU_OK
                : RU_FAIL(err, RU_E_UNSUPPORTED,
-                         "libcurl cannot sign requests for S3 stores; it is older than 7.75");
+                         "libcurl cannot sign requests; it is older than 7.75");
 }
 
 #endif

@@ -52,8 +52,9 @@ void rui_curl_request(const rui_curl *c, CURL *h, const char *url, const struct 
 /* One more line of `head`; NULL, as of a full arena, is RU_E_MEM. */
 RU_MUST_USE ru_status rui_curl_line(const rui_curl *c, struct curl_slist **head, const char *line,
                                     ru_err *err);
-/* Signed with that login for an S3 store; without one as it is. Errors: RU_E_UNSUPPORTED. */
-RU_MUST_USE ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l, ru_err *err);
+/* Signed with that login for a service, as "s3"; without one as it is. Errors: RU_E_UNSUPPORTED. */
+RU_MUST_USE ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l,
+                                    const char *service, ru_err *err);
 #endif
 
 /* Errors: RU_E_UNSUPPORTED, of a build without libcurl. */

@@ -96,45 +96,29 @@ static ru_status judge(const ru_fetch *g, const rui_curl *c, CURL *h, CURLcode r
     return st == RU_OK ? st : refused(g, st, p, err);
 }
 
-/* All lines of the head that are our own; NULL: no memory. */
-static struct curl_slist *put_head(const rui_curl *c, const ru_fetch *g, ru_arena *arena)
+/* All lines of the head that are our own. *head is the caller's, also after an error. */
+static ru_status put_head(const rui_curl *c, const ru_fetch *g, ru_arena *arena,
+                          struct curl_slist **head, ru_err *err)
 {
-    struct curl_slist *head = c->slist_append(NULL, "User-Agent: rubato/" RU_VERSION);
     const char *trace = rui_trace_line(arena);
-    bool ok = head != NULL;
-    for (uint32_t k = 0; k < g->n_headers + 3 && ok; k++) {
-        const char *line = k < g->n_headers ? g->header[k]
-                           : k == g->n_headers && g->token != NULL
-                               ? ru_arena_printf(arena, "Authorization: Bearer %s", g->token)
-                           : k == g->n_headers + 1 && trace != NULL ? trace
-                           : k == g->n_headers + 2 && g->body != NULL
-                               ? ru_arena_printf(arena, "Content-Type: %s", g->type)
-                               : "";
-        struct curl_slist *more = line == NULL      ? NULL
-                                  : line[0] == '\0' ? head
-                                                    : c->slist_append(head, line);
-        ok = more != NULL;
-        head = ok ? more : head;
+    for (uint32_t k = 0; k < g->n_headers; k++) {
+        RU_TRY(rui_curl_line(c, head, g->header[k], err));
     }
-    if (!ok) {
-        c->slist_free_all(head);
-        return NULL;
+    if (g->token != NULL) {
+        RU_TRY(rui_curl_line(c, head, ru_arena_printf(arena, "Authorization: Bearer %s", g->token),
+                             err));
     }
-    return head;
+    RU_TRY(trace != NULL ? rui_curl_line(c, head, trace, err) : RU_OK);
+    return g->body != NULL
+               ? rui_curl_line(c, head, ru_arena_printf(arena, "Content-Type: %s", g->type), err)
+               : RU_OK;
 }
 
 static ru_status perform(const rui_curl *c, CURL *h, const struct curl_slist *head,
                          const ru_fetch *g, page *p, ru_err *err)
 {
     long patience_ms = g->patience_ms != 0 ? (long)g->patience_ms : PATIENCE_MS;
-    (void)c->easy_setopt(h, CURLOPT_URL, g->url);
-    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
-    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    const char *authority = rui_address_authority(ru_conf_env, false);
-    if (authority != NULL) {
-        (void)c->easy_setopt(h, CURLOPT_CAINFO, authority);
-    }
+    rui_curl_request(c, h, g->url, head, rui_address_authority(ru_conf_env, false));
     (void)c->easy_setopt(h, CURLOPT_TIMEOUT_MS, patience_ms);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, p);
@@ -157,9 +141,10 @@ ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t
     page p = {.max = g->bytes_max != 0 ? g->bytes_max : BYTES};
     p.p = malloc((size_t)p.max + 1);
     CURL *h = p.p != NULL ? c.easy_init() : NULL;
-    struct curl_slist *head = h != NULL ? put_head(&c, g, arena) : NULL;
-    ru_status st = head == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a request")
-                                : perform(&c, h, head, g, &p, err);
+    struct curl_slist *head = NULL;
+    ru_status st = h == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a request")
+                             : put_head(&c, g, arena, &head, err);
+    st = st == RU_OK ? perform(&c, h, head, g, &p, err) : st;
     char *copy = st == RU_OK ? ru_arena_strn(arena, p.p, p.n) : NULL;
     if (st == RU_OK && copy == NULL) {
         st = RU_FAIL(err, RU_E_MEM, "no memory for the answer");

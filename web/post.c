@@ -32,9 +32,9 @@ struct ru_posts {
     rui_curl curl;
     CURLM *multi;
     posted *under_way;
-    const char *provider; /* of signatures; NULL: none */
-    bool s3;              /* signatures are those of S3 */
-    rui_s3_login login;
+    const char *sign;   /* whose signatures */
+    bool s3;            /* those of S3 */
+    rui_s3_login login; /* key NULL: no request is signed */
 };
 
 static void posted_free(posted *q)
@@ -226,11 +226,6 @@ static void put_options(posted *q)
     (void)c->easy_setopt(h, CURLOPT_HEADERDATA, q);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, q);
-    if (q->of->provider != NULL) {
-        (void)c->easy_setopt(h, CURLOPT_AWS_SIGV4, q->of->provider);
-        (void)c->easy_setopt(h, CURLOPT_USERNAME, q->of->login.key);
-        (void)c->easy_setopt(h, CURLOPT_PASSWORD, q->of->login.secret);
-    }
 }
 
 ru_status ru_posts_send(ru_posts *p, const ru_post *post, ru_err *err)
@@ -247,6 +242,11 @@ ru_status ru_posts_send(ru_posts *p, const ru_post *post, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a request");
     }
     put_options(q);
+    ru_status st = rui_curl_sign(&p->curl, q->handle, &p->login, p->sign, err);
+    if (st != RU_OK) {
+        posted_free(q);
+        return st;
+    }
     if (p->curl.multi_add_handle(p->multi, q->handle) != CURLM_OK) {
         posted_free(q);
         return RU_FAIL(err, RU_E_MEM, "no memory for a request");
@@ -270,8 +270,7 @@ static ru_status log_in(ru_posts *p, const char *sign, ru_arena *arena, ru_err *
                        sign);
     }
     p->s3 = strcmp(sign, "s3") == 0;
-    p->provider = ru_arena_printf(arena, "aws:amz:%s:%s", p->login.region, sign);
-    return p->provider != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a login");
+    return RU_OK;
 }
 
 ru_status ru_posts_open(ru_loop *loop, const char *sign, ru_arena *arena, ru_posts **out,
@@ -281,7 +280,7 @@ ru_status ru_posts_open(ru_loop *loop, const char *sign, ru_arena *arena, ru_pos
     if (p == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for requests");
     }
-    *p = (ru_posts){.loop = loop};
+    *p = (ru_posts){.loop = loop, .sign = sign};
     RU_TRY(rui_curl_load(&p->curl, err));
     RU_TRY(sign != NULL ? log_in(p, sign, arena, err) : RU_OK);
     p->multi = p->curl.multi_init();

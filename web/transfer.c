@@ -68,7 +68,7 @@ static ru_status put_login(const rui_transfer *t, CURL *h, ru_err *err)
     const ru_objects *o = t->of;
     const rui_curl *c = &o->curl;
     if (t->object->address.s3) {
-        return rui_curl_sign(c, h, &o->login, err);
+        return rui_curl_sign(c, h, &o->login, "s3", err);
     }
     bool ok = o->opt.token != NULL /* not sent on to another host */
                   ? c->easy_setopt(h, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER) == CURLE_OK &&

@@ -8,12 +8,16 @@ static double spent_usd(const rui_far *f, const ru_function_meter *from,
            (double)(to->calls - from->calls) * f->opt->usd_per_call;
 }
 
-static void both(const ru_tell *o, const char *key, double predicted, double measured)
+/* A figure under its key, and as a line in a unit `times` as small. */
+static void both(const ru_tell *o, const char *key, const char *what, const char *unit,
+                 double times, double predicted, double measured)
 {
     ru_tell_open(o, key, '{');
     ru_tell_f64(o, "predicted", predicted);
     ru_tell_f64(o, "measured", measured);
     ru_tell_close(o);
+    ru_text_putf(o->text, "%-28s %10.4g%-4s %10.4g%s\n", what, times * predicted, unit,
+                 times * measured, unit);
 }
 
 static void put_choice(const rui_far *f, const ru_function_meter *m, const ru_tell *o)
@@ -21,42 +25,35 @@ static void put_choice(const rui_far *f, const ru_function_meter *m, const ru_te
     ru_text *t = o->text;
     const rui_far_choice *c = &f->now;
     uint64_t n = f->took.n, calls = m->calls - f->since.meter.calls;
-    double q = f->v->server->opt.slo_q * 100, over_s;
-    over_s = (double)ru_time_since(ru_clock_now(), f->since.at) * 1e-9;
+    double q = f->v->server->opt.slo_q;
+    double over_s = (double)ru_time_since(ru_clock_now(), f->since.at) * 1e-9;
     ru_tell_f64(o, "chosen_for_s", over_s);
     ru_tell_i64(o, "buffers_n", f->size != NULL ? f->size->now.n : 1);
-    if (f->size == NULL) {
-        ru_tell_f64(o, "memory_mb", c->at.memory_mb);
-        ru_tell_i64(o, "batch", c->at.batch);
-        ru_tell_f64(o, "wait_s", c->at.timeout_s);
-    }
-    both(o, "latency_s", c->latency_s,
-         (double)ru_hist_quantile(&f->took, f->v->server->opt.slo_q) * 1e-9);
-    both(o, "requests_in_a_batch", c->mean_batch, calls > 0 ? (double)n / (double)calls : 0);
-    both(o, "request_usd", c->usd, n > 0 ? spent_usd(f, &f->since.meter, m) / (double)n : 0);
-    both(o, "instances_at_a_time", c->instances,
-         over_s > 0 ? (m->billed_s - f->since.meter.billed_s) / over_s : 0);
-    both(o, "late_share", 1 - f->v->server->opt.slo_q, n > 0 ? (double)f->late / (double)n : 0);
     if (f->size != NULL) {
         ru_text_putf(t, "choice: %u buffer%s by size, for %.0f s\n", f->size->now.n,
                      f->size->now.n == 1 ? "" : "s", over_s);
     } else {
+        ru_tell_f64(o, "memory_mb", c->at.memory_mb);
+        ru_tell_i64(o, "batch", c->at.batch);
+        ru_tell_f64(o, "wait_s", c->at.timeout_s);
         ru_text_putf(t,
                      "choice: functions with %g MB, batches of %u, a wait of %.4g s, for %.0f s\n",
                      c->at.memory_mb, c->at.batch, c->at.timeout_s, over_s);
     }
-    ru_text_putf(t, "%-28s %12s %12s\n", "", "predicted", "measured");
-    ru_text_putf(t, "p%-27g %10.4g s %10.4g s\n", q, c->latency_s,
-                 (double)ru_hist_quantile(&f->took, f->v->server->opt.slo_q) * 1e-9);
-    ru_text_putf(t, "%-28s %12.4g %12.4g\n", "requests in a batch", c->mean_batch,
-                 calls > 0 ? (double)n / (double)calls : 0);
-    ru_text_putf(t, "%-28s %8.4g USD %8.4g USD\n", "a request", c->usd,
-                 n > 0 ? spent_usd(f, &f->since.meter, m) / (double)n : 0);
-    ru_text_putf(t, "%-28s %12.4g %12.4g\n", "instances at a time", c->instances,
-                 over_s > 0 ? (m->billed_s - f->since.meter.billed_s) / over_s : 0);
-    ru_text_putf(t, "%-28s %10.3g %% %10.3g %%\n", "later than promised",
-                 100 - f->v->server->opt.slo_q * 100,
-                 n > 0 ? 100 * (double)f->late / (double)n : 0);
+    char latency[32];
+    ru_text l = ru_text_into(latency, sizeof latency);
+    ru_text_putf(&l, "p%g", q * 100);
+    ru_text_putf(t, "%-28s %12s   %12s\n", "", "predicted", "measured");
+    both(o, "latency_s", latency, " s", 1, c->latency_s,
+         (double)ru_hist_quantile(&f->took, q) * 1e-9);
+    both(o, "requests_in_a_batch", "requests in a batch", "", 1, c->mean_batch,
+         calls > 0 ? (double)n / (double)calls : 0);
+    both(o, "request_usd", "a request", " USD", 1, c->usd,
+         n > 0 ? spent_usd(f, &f->since.meter, m) / (double)n : 0);
+    both(o, "instances_at_a_time", "instances at a time", "", 1, c->instances,
+         over_s > 0 ? (m->billed_s - f->since.meter.billed_s) / over_s : 0);
+    both(o, "late_share", "later than promised", " %", 100, 1 - q,
+         n > 0 ? (double)f->late / (double)n : 0);
 }
 
 static void put_money(const rui_far *f, const ru_function_meter *m, const ru_tell *o)
