@@ -174,7 +174,7 @@ static ru_status add_workers(table_of *t, const group *g, ru_pipe_layers *l, uin
         ru_pipe_choice c;
         l->schedule = schedules[k];
         if (k > 0 &&
-            (n == 1 || !pipelines || (ru_pipe_flows_on(schedules[k]) && !t->job.train.stale))) {
+            (n == 1 || !pipelines || (ru_pipe_flows_on(schedules[k]) && !t->job.train.pipeline.stale))) {
             continue;
         }
         RU_TRY(ru_pipe_choose(l, n, g->bytes_per_s, t->arena, &c, err));

@@ -327,13 +327,11 @@ static const ru_conf_field placed_fields[] = {
         "is the beginning of the names of its parameters, the longest one counts; layers without "
         "a name here are on device 1, and what only joins layers is where its first input is "
         "made; none: the best placement on the workers, from measured layers"),
-    RU_ROW_AS("memory", SIZE, ru_job_placed, memory_bytes, "0",
-              "most memory of parameters, optimizer, gradients and activations on a device; 0: no "
-              "bound",
-              RU_IN(0, 1e15)),
     RU_ROW(F64, ru_job_placed, bytes_per_s, "2e9",
            "where Rubato chooses: bytes that a worker can send to another one in a second",
            RU_IN(1, 1e15)),
+    RU_ROW_AS("memory", SIZE, ru_job_placed, memory_bytes, "0", "the older name of train.memory",
+              RU_IN(0, 1e15)),
     RU_ROW_AS("latency", TIME, ru_job_placed, latency_ns, "100us",
               "where Rubato chooses: duration of a transfer without that of its bytes",
               RU_IN(0, 1e12)),
@@ -463,18 +461,25 @@ static const ru_conf_field train_fields[] = {
            "predicted to be the shortest; tac: by times of operators and transfers; tic: by the "
            "graph alone; others: baselines, random one for all workers (docs/policies/order.md)",
            .choices = "auto|best|tac|tic|random|fifo|layer|reverse|smallest"),
-    RU_ROW(CHOICE, ru_job_train, parallel, "data",
-           "what several workers divide: data: the samples of a batch, each has the whole model; "
-           "pipeline: the layers of the model; auto: the one of these two that is predicted to be "
-           "faster, from measured layers (docs/pipeline.md); placed: the layers, also branches of "
-           "it side by side (docs/placed.md)",
-           .choices = "data|pipeline|auto|placed"),
+    RU_ROW(
+        CHOICE, ru_job_train, parallel, "data",
+        "what several workers divide: data: the samples of a batch, each has the whole model; "
+        "pipeline: the layers of the model (docs/pipeline.md); placed: the layers, also branches "
+        "of it side by side (docs/placed.md); auto: the one of these that is predicted to be "
+        "fastest, from measured layers, of those that fit into memory",
+        .choices = "data|pipeline|auto|placed"),
     RU_ROW(SECTION, ru_job_train, pipeline, NULL, "with parallel: pipeline",
            .table = &pipeline_table),
     RU_ROW(SECTION, ru_job_train, placed, NULL, "with parallel: placed", .table = &placed_table),
-    RU_ROW(BOOL, ru_job_train, stale, "false",
-           "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
-           "weights some steps old (train.pipeline.schedule stash, vertical)"),
+    RU_ROW_AS(
+        "memory", SIZE, ru_job_train, memory_bytes, "0",
+        "with parallel: pipeline, placed or auto: most memory of a worker for parameters, "
+        "optimizer, gradients, activations and what crosses; a choice keeps it, and what needs "
+        "more is refused; 0: what control groups and the machine allow",
+        RU_IN(0, 1e15)),
+    RU_ROW_AS("stale", BOOL, ru_job_train, pipeline.stale, "false",
+              "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
+              "weights some steps old (train.pipeline.schedule stash, vertical)"),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",
@@ -505,7 +510,7 @@ static ru_status stale_check(const ru_job_train *t, ru_err *err)
     if (!ru_pipe_flows_on((ru_pipe_schedule)p->schedule)) {
         return RU_OK;
     }
-    if (!t->stale) {
+    if (!t->pipeline.stale) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "'pipeline.schedule' is %s, whose gradients are late by some steps, so the "
                        "job would learn something else; allow it with 'stale: true', or set flush",

@@ -103,11 +103,12 @@ typedef struct ru_job_pipeline {
     double bytes_per_s;   /* between two workers; 0: not known */
     const char *facts;    /* profiles from which times are predicted; "": they are measured */
     const char *type;     /* of device, in `facts` */
+    bool stale;           /* train.stale: gradients of older weights are allowed */
 } ru_job_pipeline;
 
 typedef struct ru_job_placed {
     ru_conf_pairs devices; /* layer -> device from 1, as ru_placing has them; n 0: by the plan */
-    int64_t memory_bytes;  /* of a device; 0: no bound */
+    int64_t memory_bytes;  /* the older name of train.memory */
     int64_t latency_ns;
     double bytes_per_s;
 } ru_job_placed;
@@ -148,8 +149,8 @@ typedef struct ru_job_train {
     uint32_t parallel; /* ru_parallel */
     ru_job_pipeline pipeline;
     ru_job_placed placed;
+    int64_t memory_bytes; /* of a worker with a part of the step; 0: no bound by the job */
     bool autotune, shuffle, early_update;
-    bool stale;      /* gradients of older weights are allowed */
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;
 

@@ -57,7 +57,7 @@ static ru_status check_placed(const ru_job *job, uint32_t workers, ru_err *err)
                        "train.parallel is placed, but train.placed.devices is empty; name the "
                        "worker of some layers, as in devices: {branch2: 2}");
     }
-    const char *other = job->train.stale                    ? "train.stale"
+    const char *other = job->train.pipeline.stale           ? "train.stale"
                         : job->train.pipeline.cut.n > 0     ? "train.pipeline.cut"
                         : job->train.pipeline.workers.n > 0 ? "train.pipeline.workers"
                                                             : NULL;
