@@ -135,9 +135,7 @@ ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out, r
     return ru_exe_open(&s->step.graph, &eo, out, err);
 }
 
-/* What the facts say of a step whose gradients are made `micro` times. */
-static ru_status predict(const meter *m, const ru_exe *e, int64_t micro, int64_t *ns, double *error,
-                         ru_err *err)
+ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *out, ru_err *err)
 {
     ru_op_fact *ops;
     const ru_exe_grad *grads;
@@ -149,10 +147,9 @@ static ru_status predict(const meter *m, const ru_exe *e, int64_t micro, int64_t
     }
     ru_profile_step often = ru_cost_profile_step(m->facts, ops, update);
     ru_profile_step once = ru_cost_profile_step(m->facts, ops + update, n - update);
-    *ns = (int64_t)(often.ns * (double)(micro > 1 ? micro : 1) + once.ns);
-    if (error != NULL) {
-        *error = often.error > once.error ? often.error : once.error;
-    }
+    *out = (ru_meter_told){.often_ns = often.ns,
+                           .once_ns = once.ns,
+                           .error = often.error > once.error ? often.error : once.error};
     return RU_OK;
 }
 
@@ -163,9 +160,12 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
     ru_exe *e;
     RU_TRY(rui_meter_stage(m, s, &e, err));
     if (m->facts != NULL) {
-        ru_status predicted = predict(m, e, m->job->train.accumulate, forward_ns, NULL, err);
-        *backward_ns = *forward_ns - *forward_ns / 3; /* a plan asks for the sum alone */
-        *forward_ns -= *backward_ns;
+        ru_meter_told told = {0};
+        int64_t micro = m->job->train.accumulate > 1 ? m->job->train.accumulate : 1;
+        ru_status predicted = rui_meter_predict(m, e, &told, err);
+        int64_t ns = (int64_t)(told.often_ns * (double)micro + told.once_ns);
+        *forward_ns = ns / 3; /* a plan asks for the sum alone */
+        *backward_ns = ns - *forward_ns;
         ru_exe_close(e);
         return predicted;
     }
@@ -187,7 +187,36 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
     return RU_OK;
 }
 
-static int64_t bytes_of(const ru_graph *g, ru_value_role role)
+rui_meter_memory rui_meter_count(const ru_exe *e)
+{
+    const ru_exe_grad *grads;
+    ru_exe_stats b;
+    ru_exe_stats_get(e, &b);
+    rui_meter_memory m = {.state = b.state_bytes + b.const_bytes,
+                          .step = b.arena_bytes + b.scratch_bytes + b.io_bytes};
+    for (uint32_t k = ru_exe_grads(e, &grads); k-- > 0;) {
+        m.grads += grads[k].size_bytes;
+    }
+    return m;
+}
+
+ru_status rui_meter_stage_bytes(const rui_meter *m, const ru_stage *s, rui_meter_memory *out,
+                                ru_err *err)
+{
+    ru_exe *e;
+    RU_TRY(rui_meter_stage(m, s, &e, err));
+    *out = rui_meter_count(e);
+    ru_exe_close(e);
+    return RU_OK;
+}
+
+int64_t rui_meter_piece_bytes(const ru_stage_edge *e, uint32_t ahead)
+{
+    int64_t bytes = ru_type_bytes(&e->type), ways = !e->held + (e->grad.v != 0);
+    return bytes * ways * ahead + (e->held ? bytes : 0);
+}
+
+int64_t rui_meter_bytes(const ru_graph *g, ru_value_role role)
 {
     int64_t sum = 0;
     for (uint32_t v = 1; v < g->n_values; v++) {
@@ -225,9 +254,9 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
         l->forward_ns[k] *= m->facts != NULL ? 1 : micro;
         l->backward_ns[k] *= m->facts != NULL ? 1 : micro;
         l->stats[k] = s->n_stats > 0;
-        l->param_bytes[k] = bytes_of(&s->step.graph, RU_ROLE_PARAM);
+        l->param_bytes[k] = rui_meter_bytes(&s->step.graph, RU_ROLE_PARAM);
         params += l->param_bytes[k];
-        slots += bytes_of(&s->step.graph, RU_ROLE_SLOT);
+        slots += rui_meter_bytes(&s->step.graph, RU_ROLE_SLOT);
         l->cross_bytes[k] = crossing(&m->stages, k, micro);
     }
     l->held = ru_stages_held(&m->stages);
@@ -248,7 +277,10 @@ static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, 
     *s = (ru_pipe_share){.workers = workers,
                          .memory_bytes = stats.state_bytes + stats.arena_bytes + stats.const_bytes +
                                          stats.scratch_bytes + stats.io_bytes};
-    ru_status st = m->facts != NULL ? predict(m, e, 1, &s->ns, error, err) : RU_OK;
+    ru_meter_told told = {0};
+    ru_status st = m->facts != NULL ? rui_meter_predict(m, e, &told, err) : RU_OK;
+    s->ns = (int64_t)(told.often_ns + told.once_ns);
+    *error = told.error;
     for (uint32_t k = 0; m->facts == NULL && k < RUNS + 1 && st == RU_OK; k++) {
         const ru_run_args args = {.seed = 1, .step = k};
         ru_time t0 = ru_clock_now();
@@ -320,37 +352,41 @@ static ru_status open_facts(meter *m, ru_pipe_layers *l, ru_err *err)
     return st == RU_OK ? st : ru_err_wrap(err, st, "%s", p->facts);
 }
 
+ru_status rui_meter_layers(rui_meter *m, const uint32_t *workers, uint32_t n_workers,
+                           ru_pipe_layers *out, ru_err *err)
+{
+    const ru_job_train *t = &m->job->train;
+    ru_arena *arena = m->arena;
+    ru_pipe_layers l = {.micro = t->accumulate > 1 ? (uint32_t)t->accumulate : 1,
+                        .schedule = (ru_pipe_schedule)t->pipeline.schedule};
+    RU_TRY(t->pipeline.facts[0] != '\0' ? open_facts(m, &l, err) : RU_OK);
+    RU_TRY(time_shares(m, workers, n_workers, &l, err));
+    RU_TRY(l.read_ns == 0 ? time_reading(m, &l.read_ns, err) : RU_OK);
+    l.samples = ru_dataset_count(m->data);
+    l.weight_bytes = rui_meter_bytes(&m->model.train, RU_ROLE_PARAM);
+    *out = l;
+    RU_TRY(list_layers(m, &l.name, &l.n, err));
+    l.forward_ns = RU_NEW(arena, int64_t, l.n);
+    l.backward_ns = RU_NEW(arena, int64_t, l.n);
+    l.param_bytes = RU_NEW(arena, int64_t, l.n);
+    l.cross_bytes = RU_NEW(arena, int64_t, l.n);
+    l.stats = RU_NEW(arena, bool, l.n);
+    if (l.stats == NULL || l.forward_ns == NULL || l.backward_ns == NULL || l.param_bytes == NULL ||
+        l.cross_bytes == NULL) {
+        return full(err);
+    }
+    RU_TRY(measure(m, &l, err));
+    *out = l;
+    return RU_OK;
+}
+
 ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, const uint32_t *workers,
                           uint32_t n_workers, ru_arena *arena, ru_pipe_layers *out, ru_err *err)
 {
     meter m = {.job = job, .arena = arena, .threads = threads};
-    ru_pipe_layers l = {.micro = job->train.accumulate > 1 ? (uint32_t)job->train.accumulate : 1,
-                        .schedule = (ru_pipe_schedule)job->train.pipeline.schedule};
     ru_status st = rui_meter_open(&m, err);
-    bool facts = job->train.pipeline.facts[0] != '\0';
-    st = st == RU_OK && facts ? open_facts(&m, &l, err) : st;
-    st = st == RU_OK ? time_shares(&m, workers, n_workers, &l, err) : st;
-    st = st == RU_OK && l.read_ns == 0 ? time_reading(&m, &l.read_ns, err) : st;
-    if (st == RU_OK) {
-        l.samples = ru_dataset_count(m.data);
-        l.weight_bytes = bytes_of(&m.model.train, RU_ROLE_PARAM);
-        *out = l;
-        st = list_layers(&m, &l.name, &l.n, err);
-    }
-    if (st == RU_OK) {
-        l.forward_ns = RU_NEW(arena, int64_t, l.n);
-        l.backward_ns = RU_NEW(arena, int64_t, l.n);
-        l.param_bytes = RU_NEW(arena, int64_t, l.n);
-        l.cross_bytes = RU_NEW(arena, int64_t, l.n);
-        l.stats = RU_NEW(arena, bool, l.n);
-        bool some = l.stats != NULL && l.forward_ns != NULL && l.backward_ns != NULL &&
-                    l.param_bytes != NULL && l.cross_bytes != NULL;
-        st = some ? measure(&m, &l, err) : full(err);
-    }
+    st = st == RU_OK ? rui_meter_layers(&m, workers, n_workers, out, err) : st;
     rui_meter_close(&m);
-    if (st == RU_OK) {
-        *out = l;
-    }
     return st;
 }
 
@@ -374,6 +410,9 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
     ru_json_str(j, "cost", "paper");
     ru_json_i64(j, "microbatches", l->micro);
     ru_json_f64(j, "state", l->state + (on ? 1 : 0)); /* the newest weights, beside the versions */
+    if (l->memory_bytes > 0) {
+        ru_json_f64(j, "memory", l->memory_bytes);
+    }
     if (units > 0) {
         ru_json_open(j, "units", '[');
         ru_json_i64(j, NULL, units);
@@ -422,7 +461,7 @@ ru_status rui_meter_ask(const ru_policy *policy, const ru_text *question, ru_are
     return st;
 }
 
-/* What the policy answers; *json: what it was asked. */
+/* What the policy answers, NULL: nothing fits into l->memory_bytes; *json: what it was asked. */
 static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
                      const char *method, ru_arena *arena, const char **json,
                      const ru_pipe_plan **plan, ru_err *err)
@@ -433,10 +472,11 @@ static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per
     ru_json_open(&j, NULL, '{');
     ru_pipe_question(l, workers, bytes_per_s, method, &j);
     ru_json_close(&j);
-    RU_TRY(rui_meter_ask(&ru_policy_pipe, &text, arena, &answer, err));
+    ru_status st = rui_meter_ask(&ru_policy_pipe, &text, arena, &answer, err);
+    bool none = st == RU_E_INFEASIBLE && l->memory_bytes > 0;
     *json = text.p;
-    *plan = answer;
-    return RU_OK;
+    *plan = st == RU_OK ? answer : NULL;
+    return none ? RU_OK : st;
 }
 
 /* Can it run: all workers, no copies, one worker in the last stage and in those with running
@@ -475,8 +515,7 @@ static double step_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double byte
 
 /* Data parallel: gradients are summed while the backward part goes on. Whoever divides the batch
  * divides its reading. */
-static void choose_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
-                        ru_pipe_choice *c)
+void ru_pipe_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s, ru_pipe_choice *c)
 {
     double n = workers, forward = 0, all = 0, read_s = 1e-9 * (double)l->read_ns;
     for (uint32_t k = 0; k < l->n; k++) {
@@ -536,22 +575,25 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     const char *asked;
     ru_pipe_choice c = {0};
     if (l->n == 0 || (l->held != NULL && ru_pipe_flows_on(l->schedule))) {
-        choose_data(l, workers, bytes_per_s, &c);
+        ru_pipe_data(l, workers, bytes_per_s, &c);
         *out = c;
         return RU_OK;
     }
     RU_TRY(ask(l, workers, bytes_per_s, NULL, arena, &asked, &p, err));
-    c.data_s = p->data_parallel_s;
-    c.single_s = p->single_s;
-    choose_data(l, workers, bytes_per_s, &c);
-    if (runs(l, p, workers)) {
+    if (p != NULL) {
+        c.data_s = p->data_parallel_s;
+        c.single_s = p->single_s;
+    }
+    ru_pipe_data(l, workers, bytes_per_s, &c);
+    if (p != NULL && runs(l, p, workers)) {
         RU_TRY(take(l, p, bytes_per_s, p->minibatch_s, arena, &c, err));
         c.asked = asked;
     }
     if (!ru_pipe_flows_on(l->schedule)) { /* else each stage has one worker */
         RU_TRY(ask(l, workers, bytes_per_s, "pipeline", arena, &asked, &p, err));
-        double s = step_s(l, p, bytes_per_s);
-        if (runs(l, p, workers) && p->n_stages < workers && (c.n_cut == 0 || s < c.pipeline_s)) {
+        double s = p != NULL ? step_s(l, p, bytes_per_s) : 0;
+        bool is = p != NULL && runs(l, p, workers) && p->n_stages < workers;
+        if (is && (c.n_cut == 0 || s < c.pipeline_s)) {
             RU_TRY(take(l, p, bytes_per_s, s, arena, &c, err));
             c.asked = asked;
         }

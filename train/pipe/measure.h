@@ -33,6 +33,7 @@ typedef struct ru_pipe_layers {
     uint32_t micro;
     ru_pipe_schedule schedule;
     double state;                /* bytes of gradients and slots per byte of parameters */
+    double memory_bytes;         /* that the policy may count for a worker; 0: no bound */
     const ru_pipe_share *shares; /* [n_shares] */
     uint32_t n_shares;
     int64_t weight_bytes;
@@ -66,6 +67,8 @@ typedef struct ru_pipe_choice {
     const char *asked;       /* the policy's input, JSON */
 } ru_pipe_choice;
 
+/* Data parallel alone: into data_s, single_s, compute_s and sum_s. */
+void ru_pipe_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s, ru_pipe_choice *c);
 /* Layers n 0, or `held` with a schedule that flows on: data parallel. Owner: in `arena`. Errors:
  * those of the policy. */
 RU_MUST_USE ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,

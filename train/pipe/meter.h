@@ -8,6 +8,7 @@
 #include "train/job/job.h"
 #include "train/model/model.h"
 #include "train/model/stage.h"
+#include "train/pipe/measure.h"
 
 enum { RUI_METER_RUNS = 7 }; /* of what is measured */
 
@@ -33,6 +34,27 @@ RU_MUST_USE ru_status rui_meter_step(const rui_meter *m, int64_t batch, bool tun
 /* Batches of the job from the first on; nothing is read ahead yet. Errors: also RU_E_CONFIG for a
  * batch that is larger than the data. */
 RU_MUST_USE ru_status rui_meter_stream(const rui_meter *m, ru_stream **out, ru_err *err);
+/* As ru_pipe_measure; opens train.pipeline.facts, if the job names them. */
+RU_MUST_USE ru_status rui_meter_layers(rui_meter *m, const uint32_t *workers, uint32_t n,
+                                       ru_pipe_layers *out, ru_err *err);
+
+/* What m->facts say of an executable: of each micro-batch, and of the update. */
+typedef struct ru_meter_told {
+    double often_ns, once_ns, error;
+} ru_meter_told;
+RU_MUST_USE ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *out,
+                                        ru_err *err);
+
+/* Memory of an executable, or of that of a stage. */
+typedef struct rui_meter_memory {
+    int64_t state, step, grads; /* what stays; what a step needs, gradients among it; those alone */
+} rui_meter_memory;
+rui_meter_memory rui_meter_count(const ru_exe *e);
+RU_MUST_USE ru_status rui_meter_stage_bytes(const rui_meter *m, const ru_stage *s,
+                                            rui_meter_memory *out, ru_err *err);
+int64_t rui_meter_bytes(const ru_graph *g, ru_value_role role); /* of states */
+/* Of pieces of an edge at each end, `ahead` on their way. */
+int64_t rui_meter_piece_bytes(const ru_stage_edge *e, uint32_t ahead);
 /* A stage alone, in two phases, without start values. */
 RU_MUST_USE ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out,
                                       ru_err *err);

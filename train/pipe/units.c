@@ -13,15 +13,21 @@ typedef struct unit_times {
     int64_t forward_ns, backward_ns, update_ns, state_bytes, step_bytes;
 } unit_times;
 
-typedef struct asker {
-    rui_meter m;
-    ru_placed placed; /* each unit a part */
+struct rui_units {
+    rui_meter *m;
+    ru_stages stages; /* each unit a part */
+    ru_placed placed;
     unit_times *times;
+    uint32_t micro;
+
+    /* of the question under way */
     double fill; /* what units of a part need together, by what each needs alone */
-    uint32_t devices, micro;
+    uint32_t devices;
+    double bytes_per_s;
+    int64_t memory_bytes;
     bool single_fits;   /* on one device */
     const char *method; /* of the policy */
-} asker;
+};
 
 static ru_status full(ru_err *err)
 {
@@ -29,26 +35,6 @@ static ru_status full(ru_err *err)
 }
 
 /* -- one stage alone --------------------------------------------------------------------------- */
-
-static ru_status open_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_exe **exe,
-                            ru_err *err)
-{
-    ru_exe_stats b;
-    RU_TRY(rui_meter_stage(m, s, exe, err));
-    ru_exe_stats_get(*exe, &b);
-    out->state_bytes = b.state_bytes + b.const_bytes;
-    out->step_bytes = b.arena_bytes + b.scratch_bytes + b.io_bytes;
-    return RU_OK;
-}
-
-/* The memory alone, without a run. */
-static ru_status count_stage(const rui_meter *m, const ru_stage *s, unit_times *out, ru_err *err)
-{
-    ru_exe *e;
-    RU_TRY(open_stage(m, s, out, &e, err));
-    ru_exe_close(e);
-    return RU_OK;
-}
 
 /* ns [3, RUNS]; nothing to update takes no time. */
 static ru_status run_once(const ru_stage *s, ru_exe *e, int64_t step, int64_t *ns, ru_err *err)
@@ -68,7 +54,19 @@ static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *o
 {
     int64_t ns[3 * RUNS] = {0};
     ru_exe *e;
-    RU_TRY(open_stage(m, s, out, &e, err));
+    RU_TRY(rui_meter_stage(m, s, &e, err));
+    rui_meter_memory memory = rui_meter_count(e);
+    out->state_bytes = memory.state;
+    out->step_bytes = memory.step;
+    if (m->facts != NULL) {
+        ru_meter_told told = {0};
+        ru_status predicted = rui_meter_predict(m, e, &told, err);
+        out->forward_ns = (int64_t)(told.often_ns / 3);
+        out->backward_ns = (int64_t)told.often_ns - out->forward_ns;
+        out->update_ns = (int64_t)told.once_ns;
+        ru_exe_close(e);
+        return predicted;
+    }
     ru_status st = ru_model_init(&m->model, 1, &s->step.graph, e, m->threads, err);
     rui_meter_fill(&s->step.graph, e);
     for (uint32_t k = 0; k <= s->step.n_rates && s->step.n_params > 0; k++) { /* all stays */
@@ -90,40 +88,47 @@ static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *o
 /* -- all units --------------------------------------------------------------------------------- */
 
 /* Memory of the fullest device with this placement. */
-static ru_status fullest(const asker *a, const ru_placing *in, int64_t *bytes, ru_err *err)
+static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *bytes, ru_err *err)
 {
     ru_stages s;
     ru_placed p;
     int64_t sum[RU_PLACE_DEVICES_MAX] = {0};
-    RU_TRY(ru_stages_place(&a->m.model.train, &a->m.so, in, a->m.arena, &s, &p, err));
+    RU_TRY(ru_stages_place(&a->m->model.train, &a->m->so, in, a->m->arena, &s, &p, err));
     *bytes = 0;
     for (uint32_t k = 0; k < s.n; k++) {
-        unit_times t = {0};
-        RU_TRY(count_stage(&a->m, &s.at[k], &t, err));
-        int64_t *d = &sum[p.device[k]];
-        *d += t.state_bytes + t.step_bytes * (1 + (a->micro > 1)); /* sums are held apart */
-        *bytes = *d > *bytes ? *d : *bytes;
+        rui_meter_memory x;
+        RU_TRY(rui_meter_stage_bytes(a->m, &s.at[k], &x, err));
+        sum[p.device[k]] += x.state + x.step + (a->micro > 1 ? x.grads : 0); /* sums are apart */
+    }
+    for (uint32_t i = 0; i < s.n_edges; i++) {
+        uint32_t from = p.device[s.edges[i].from], to = p.device[s.edges[i].to];
+        int64_t piece = from != to ? rui_meter_piece_bytes(&s.edges[i], 1) : 0;
+        sum[from] += piece;
+        sum[to] += piece;
+    }
+    for (uint32_t d = 0; d < RU_PLACE_DEVICES_MAX; d++) {
+        *bytes = sum[d] > *bytes ? sum[d] : *bytes;
     }
     return RU_OK;
 }
 
-static int64_t bytes_of(const asker *a, uint32_t unit)
+static int64_t bytes_of(const rui_units *a, uint32_t unit)
 {
     const unit_times *t = &a->times[unit];
     return t->state_bytes + (int64_t)(a->fill * (double)t->step_bytes);
 }
 
-static ru_status measure(asker *a, ru_err *err)
+static ru_status measure(rui_units *a, ru_err *err)
 {
     const ru_placing each = {0};
-    RU_TRY(ru_stages_place(&a->m.model.train, &a->m.so, &each, a->m.arena, &a->m.stages, &a->placed,
-                           err));
-    a->times = RU_NEW(a->m.arena, unit_times, a->placed.n);
+    RU_TRY(ru_stages_place(&a->m->model.train, &a->m->so, &each, a->m->arena, &a->stages,
+                           &a->placed, err));
+    a->times = RU_NEW(a->m->arena, unit_times, a->placed.n);
     if (a->times == NULL) {
         return full(err);
     }
     for (uint32_t k = 0; k < a->placed.n; k++) {
-        RU_TRY(time_stage(&a->m, &a->m.stages.at[k], &a->times[k], err));
+        RU_TRY(time_stage(a->m, &a->stages.at[k], &a->times[k], err));
     }
     return RU_OK;
 }
@@ -132,7 +137,7 @@ static ru_status measure(asker *a, ru_err *err)
  */
 
 /* Unit k goes forward as op k, and backward, with its update, as op n + k of the same group. */
-static void put_ops(const asker *a, ru_json *j)
+static void put_ops(const rui_units *a, ru_json *j)
 {
     uint32_t n = a->placed.n;
     char name[300];
@@ -163,17 +168,17 @@ static void put_edge(ru_json *j, uint32_t from, uint32_t to, int64_t bytes)
 }
 
 /* Forward in a step: of a parameter that both have its new value. */
-static int64_t sent_bytes(const asker *a, const ru_stage_edge *e)
+static int64_t sent_bytes(const rui_units *a, const ru_stage_edge *e)
 {
     return ru_type_bytes(&e->type) * (e->held ? 1 : a->micro);
 }
 
-static void put_edges(const asker *a, ru_json *j)
+static void put_edges(const rui_units *a, ru_json *j)
 {
     uint32_t n = a->placed.n;
     ru_json_open(j, "edges", '[');
-    for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
-        const ru_stage_edge *e = &a->m.stages.edges[i];
+    for (uint32_t i = 0; i < a->stages.n_edges; i++) {
+        const ru_stage_edge *e = &a->stages.edges[i];
         put_edge(j, e->from, e->to, sent_bytes(a, e));
         if (e->grad.v != 0) {
             put_edge(j, n + e->to, n + e->from, ru_type_bytes(&e->type) * a->micro);
@@ -185,20 +190,20 @@ static void put_edges(const asker *a, ru_json *j)
     ru_json_close(j);
 }
 
-static void put_question(const asker *a, ru_json *j)
+static void put_question(const rui_units *a, ru_json *j)
 {
-    const ru_job_placed *p = &a->m.job->train.placed;
+    const ru_job_placed *p = &a->m->job->train.placed;
     char name[32];
     ru_json_str(j, "method", a->method);
     rui_meter_put_ns(j, "latency", p->latency_ns);
-    ru_json_f64(j, "bytes_per_s", p->bytes_per_s);
+    ru_json_f64(j, "bytes_per_s", a->bytes_per_s);
     ru_json_open(j, "devices", '[');
     for (uint32_t d = 0; d < a->devices; d++) {
         ru_text text = ru_text_into(name, sizeof name);
         ru_text_putf(&text, "device %u", d + 1);
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", name);
-        ru_json_i64(j, "memory", p->memory_bytes);
+        ru_json_i64(j, "memory", a->memory_bytes);
         ru_json_close(j);
     }
     ru_json_close(j);
@@ -209,11 +214,11 @@ static void put_question(const asker *a, ru_json *j)
 /* -- its answer --------------------------------------------------------------------------------
  */
 
-static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c, ru_err *err)
+static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choice *c, ru_err *err)
 {
     uint32_t n = a->placed.n;
-    ru_conf_pair *at = RU_NEW(a->m.arena, ru_conf_pair, n);
-    uint32_t *order = RU_NEW(a->m.arena, uint32_t, n);
+    ru_conf_pair *at = RU_NEW(a->m->arena, ru_conf_pair, n);
+    uint32_t *order = RU_NEW(a->m->arena, uint32_t, n);
     uint64_t used = 0;
     if (at == NULL || order == NULL) {
         return full(err);
@@ -240,8 +245,8 @@ static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c
         single += (t->forward_ns + t->backward_ns) * a->micro + t->update_ns;
     }
     c->single_s = a->single_fits ? 1e-9 * (double)single : 0;
-    for (uint32_t i = 0; i < a->m.stages.n_edges; i++) {
-        const ru_stage_edge *e = &a->m.stages.edges[i];
+    for (uint32_t i = 0; i < a->stages.n_edges; i++) {
+        const ru_stage_edge *e = &a->stages.edges[i];
         bool crosses = p->device[e->from] != p->device[e->to];
         int64_t back = e->grad.v != 0 ? ru_type_bytes(&e->type) * a->micro : 0;
         c->sent_bytes += crosses ? sent_bytes(a, e) + back : 0;
@@ -249,22 +254,22 @@ static ru_status take(const asker *a, const ru_place_plan *p, ru_units_choice *c
     return RU_OK;
 }
 
-static ru_status ask(const asker *a, ru_units_choice *out, ru_err *err)
+static ru_status ask(const rui_units *a, ru_units_choice *out, ru_err *err)
 {
     const void *plan;
-    ru_text text = ru_text_arena(a->m.arena);
+    ru_text text = ru_text_arena(a->m->arena);
     ru_json j = ru_json_into(&text);
     ru_json_open(&j, NULL, '{');
     put_question(a, &j);
     ru_json_close(&j);
-    RU_TRY(rui_meter_ask(&ru_policy_place, &text, a->m.arena, &plan, err));
+    RU_TRY(rui_meter_ask(&ru_policy_place, &text, a->m->arena, &plan, err));
     RU_TRY(take(a, plan, out, err));
     out->asked = text.p;
     return RU_OK;
 }
 
 /* Of `bytes` that one device needs for all. */
-static double fill_of(const asker *a, int64_t bytes)
+static double fill_of(const rui_units *a, int64_t bytes)
 {
     double together = (double)bytes, alone = 0;
     for (uint32_t k = 0; k < a->placed.n; k++) {
@@ -277,9 +282,9 @@ static double fill_of(const asker *a, int64_t bytes)
 /* Units that compute after each other use the same memory, so how much they need together is known
  * only when they are. What needs too much is asked for as consecutive layers, which make few parts,
  * then again with larger units. */
-static ru_status ask_until_it_fits(asker *a, ru_units_choice *out, ru_err *err)
+static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *err)
 {
-    int64_t most = a->m.job->train.placed.memory_bytes, bytes = 0;
+    int64_t most = a->memory_bytes, bytes = 0;
     const ru_placing one = {.devices = 1};
     RU_TRY(most > 0 ? fullest(a, &one, &bytes, err) : RU_OK);
     a->single_fits = bytes <= most;
@@ -290,36 +295,66 @@ static ru_status ask_until_it_fits(asker *a, ru_units_choice *out, ru_err *err)
         st = ask(a, out, err);
         const ru_placing in = {
             .at = out->devices.at, .n = out->devices.n, .devices = a->devices, .idle = true};
-        RU_TRY(st == RU_OK && most > 0 ? fullest(a, &in, &bytes, err) : RU_OK);
+        RU_TRY(st == RU_OK ? fullest(a, &in, &bytes, err) : RU_OK);
         if (st == RU_OK && (most == 0 || bytes <= most)) {
+            out->memory_bytes = bytes;
             return RU_OK;
         }
         a->fill *= turn % 2 == 1 ? 1.15 : 1;
     }
     return st == RU_E_INFEASIBLE
-               ? ru_err_wrap(err, st,
-                             "%u devices of %lld bytes (train.placed.memory) cannot hold the "
-                             "measured layers",
-                             a->devices, (long long)most)
+               ? ru_err_wrap(
+                     err, st,
+                     "%u devices of %lld bytes (train.memory) cannot hold the measured layers",
+                     a->devices, (long long)most)
                : st;
+}
+
+ru_status rui_units_measure(rui_meter *m, rui_units **out, ru_err *err)
+{
+    int64_t micro = m->job->train.accumulate;
+    rui_units *u = RU_NEW(m->arena, rui_units, 1);
+    if (u == NULL) {
+        return full(err);
+    }
+    *u = (rui_units){.m = m, .micro = micro > 1 ? (uint32_t)micro : 1};
+    *out = u;
+    return measure(u, err);
+}
+
+ru_status rui_units_ask(rui_units *u, uint32_t devices, double bytes_per_s, int64_t memory_bytes,
+                        ru_units_choice *out, ru_err *err)
+{
+    RU_CHECK(devices >= 1 && devices <= RU_PLACE_DEVICES_MAX);
+    u->devices = devices;
+    u->bytes_per_s = bytes_per_s;
+    u->memory_bytes = memory_bytes;
+    return ask_until_it_fits(u, out, err);
+}
+
+int64_t ru_units_memory(const ru_job *job)
+{
+    int64_t own = job->train.memory_bytes;
+    return own > 0 ? own : job->train.placed.memory_bytes;
 }
 
 ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices, ru_arena *arena,
                           ru_units_choice *out, ru_err *err)
 {
-    int64_t micro = job->train.accumulate > 1 ? job->train.accumulate : 1;
-    asker a = {.m = {.job = job, .arena = arena, .threads = threads},
-               .devices = devices,
-               .micro = (uint32_t)micro};
+    const ru_job_train *t = &job->train;
+    rui_meter m = {.job = job, .arena = arena, .threads = threads};
+    rui_units *u;
     if (devices > RU_PLACE_DEVICES_MAX) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "Rubato places layers on at most %d devices, and the job has %u workers; "
                        "start fewer, or name the layers of each in train.placed.devices",
                        RU_PLACE_DEVICES_MAX, devices);
     }
-    ru_status st = rui_meter_open(&a.m, err);
-    st = st == RU_OK ? measure(&a, err) : st;
-    st = st == RU_OK ? ask_until_it_fits(&a, out, err) : st;
-    rui_meter_close(&a.m);
+    ru_status st = rui_meter_open(&m, err);
+    st = st == RU_OK ? rui_units_measure(&m, &u, err) : st;
+    st = st == RU_OK
+             ? rui_units_ask(u, devices, t->placed.bytes_per_s, ru_units_memory(job), out, err)
+             : st;
+    rui_meter_close(&m);
     return st;
 }

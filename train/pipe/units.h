@@ -13,12 +13,27 @@ typedef struct ru_units_choice {
     uint32_t used;           /* devices that have something; less than asked: no placement of all */
     double step_s, single_s; /* predicted; single_s 0: one device cannot hold it */
     int64_t sent_bytes;      /* between devices in a step */
+    int64_t memory_bytes;    /* of the device that needs most */
     const char *asked;       /* the policy's input, JSON */
 } ru_units_choice;
 
 /* Measure with `threads` threads (0: all cores) and ask for `devices` devices with
- * job->train.placed. Everything lives in `arena`. Errors: those of data, model and policy. */
+ * job->train.placed and train.memory. Everything lives in `arena`. Errors: those of data, model and
+ * policy. */
 RU_MUST_USE ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
                                       ru_arena *arena, ru_units_choice *out, ru_err *err);
+
+/* Most memory of a worker by train.memory, or its older name train.placed.memory; 0: no bound. */
+int64_t ru_units_memory(const ru_job *job);
+
+/* Inside of train/pipe. Units, measured, or predicted from the facts of the meter; they live in its
+ * arena and use it. */
+typedef struct rui_units rui_units;
+struct rui_meter;
+RU_MUST_USE ru_status rui_units_measure(struct rui_meter *m, rui_units **out, ru_err *err);
+/* Where devices of memory_bytes (0: no bound) have them. Errors: RU_E_INFEASIBLE when they do not
+ * fit; those of the policy. */
+RU_MUST_USE ru_status rui_units_ask(rui_units *u, uint32_t devices, double bytes_per_s,
+                                    int64_t memory_bytes, ru_units_choice *out, ru_err *err);
 
 #endif

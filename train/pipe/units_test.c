@@ -82,23 +82,23 @@ static void memory_divides_a_model(void **state)
     ru_units_choice c;
     open_rig(&r);
     r.job.train.placed.latency_ns = 1000000000; /* nothing else would send anything */
-    r.job.train.placed.memory_bytes = INT64_C(1) << 40;
+    r.job.train.memory_bytes = INT64_C(1) << 40;
     assert_ok(ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err), err);
     assert_int_equal(c.used, 1);
     int64_t low = 0, high = INT64_C(1) << 30; /* less than the one, at most the other */
     while (high - low > high / 8) {
-        r.job.train.placed.memory_bytes = low + (high - low) / 2;
+        r.job.train.memory_bytes = low + (high - low) / 2;
         ru_status st = ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err);
         bool one = st == RU_OK && c.used == 1;
-        *(one ? &high : &low) = r.job.train.placed.memory_bytes;
+        *(one ? &high : &low) = r.job.train.memory_bytes;
     }
-    r.job.train.placed.memory_bytes = low; /* times decide how well two divide it */
+    r.job.train.memory_bytes = low; /* times decide how well two divide it */
     assert_ok(ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err), err);
     assert_int_equal(c.used, 2);
     assert_true(c.sent_bytes > 0 && c.single_s == 0);
-    r.job.train.placed.memory_bytes = high / 4;
+    r.job.train.memory_bytes = high / 4;
     assert_int_equal(ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err), RU_E_INFEASIBLE);
-    if (strstr(err.text, "(train.placed.memory) cannot hold the measured layers") == NULL) {
+    if (strstr(err.text, "(train.memory) cannot hold the measured layers") == NULL) {
         fail_msg("'%s' does not say what is too small", err.text);
     }
     close_rig(&r);
