@@ -149,7 +149,7 @@ refused 'a placed step keeps no moving means; leave out train.ema' 2 'fc2: 2' --
 refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
 refused 'train.stale is for pipelines' 2 'fc2: 2' --set train.stale=true
 refused 'train.pipeline.cut is for pipelines' 2 'fc2: 2' --set 'train.pipeline.cut=[fc2]'
-refused 'device [12] needs .* train.placed.memory allows 1000' 2 'fc2: 2' --set train.placed.memory=1000
+refused "device [12] needs .* the part that begins with '[a-z0-9.]*', and train.memory allows 1000" 2 'fc2: 2' --set train.memory=1000
 refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
 refused 'start it with -w' 1:2 'fc2: 2'
 unplaced() { # SENTENCE JOB OPTIONS..
@@ -161,7 +161,7 @@ unplaced() { # SENTENCE JOB OPTIONS..
     [ "$code" = 65 ] || fail "exit code $code instead of 65: $(tail -2 refused.log)"
     grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
 }
-unplaced '2 devices of 100000 bytes (train.placed.memory) cannot hold the measured layers' conv --set train.placed.memory=100kB
+unplaced '2 devices of 100000 bytes (train.memory) cannot hold the measured layers' conv --set train.memory=100kB
 unplaced 'one device takes the shortest step, .* leave out train.parallel, or name layers' drop --set train.placed.latency=10s
 cat >tied.yaml <<JOB
 name: tied

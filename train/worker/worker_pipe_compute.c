@@ -16,7 +16,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "env/process/memory.h"
 #include "train/driver/op_facts.h"
+#include "train/pipe/units.h"
 #include "train/worker/worker_pipe_impl.h"
 
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x)
@@ -191,39 +193,71 @@ static void size_sums(rui_pipe_worker *w)
     }
 }
 
-/* What `rubato explain` shows of it; a device has no more than the job allows. */
+/* Memory of the executables of the part under way. Of `home` apart from slots only sums of
+ * gradients are written, beside its state. */
+static int64_t part_bytes(const rui_pipe_worker *w)
+{
+    const ru_exe *home = w->at->home;
+    const ru_exe_grad *grads;
+    ru_exe_stats s;
+    ru_exe_stats_get(home, &s);
+    int64_t sum = s.state_bytes + s.const_bytes;
+    for (uint32_t k = ru_exe_grads(home, &grads); k-- > 0 && w->at->slot[0] != home;) {
+        sum += grads[k].size_bytes;
+    }
+    for (uint32_t k = 0; k < w->n_slots; k++) {
+        ru_exe_stats_get(w->at->slot[k], &s);
+        sum += s.arena_bytes + s.scratch_bytes + s.io_bytes;
+        sum += w->at->slot[k] != home ? s.state_bytes : 0;
+    }
+    return sum;
+}
+
+/* More than the job or the control group allows is refused before the first step. */
+static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, const char *part,
+                              ru_err *err)
+{
+    int64_t most = ru_units_memory(w->t.job);
+    bool said = most > 0;
+    most = said ? most : ru_memory_limit_bytes(w->arena);
+    return most == 0 || all <= most
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "%s %u needs %lld bytes, of which %lld are of the part that begins with "
+                         "'%s', and %s allows %lld; give some of its layers to another %s, or "
+                         "lower train.batch",
+                         w->seats.called, w->seats.place[w->seats.own] + 1, (long long)all,
+                         (long long)largest, part, said ? "train.memory" : "its control group",
+                         (long long)most, w->seats.called);
+}
+
+/* What `rubato explain` shows of it. */
 static ru_status tell_memory(rui_pipe_worker *w, ru_err *err)
 {
-    int64_t most = w->t.job->train.placed.memory_bytes;
-    int64_t weights = 0, all = 0;
+    int64_t weights = 0, all = 0, largest = 0;
+    const char *part = "";
     char text[96];
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         const ru_graph *g = &own(w)->step.graph;
+        int64_t bytes = part_bytes(w);
+        bool more = bytes > largest;
+        part = !more                   ? part
+               : w->seats.placed.n > 0 ? w->seats.placed.name[w->at->stage]
+                                       : own(w)->first;
+        largest = more ? bytes : largest;
+        all += bytes;
         for (uint32_t v = 1; v < g->n_values; v++) {
             bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
             weights += is ? ru_type_bytes(&g->values[v].type) : 0;
         }
-        for (uint32_t k = 0; k <= w->n_slots; k++) {
-            ru_exe_stats s;
-            const ru_exe *e = k < w->n_slots ? w->at->slot[k] : w->at->home;
-            if (k < w->n_slots && e == w->at->home) {
-                continue;
-            }
-            ru_exe_stats_get(e, &s);
-            all += s.arena_bytes + s.state_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
-        }
     }
     w->at = w->parts;
+    all += rui_flows_bytes(w);
     (void)snprintf(text, sizeof text, "%u %lld %lld",
                    ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
                    (long long)all);
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
-    return most == 0 || all <= most || w->seats.placed.n == 0
-               ? RU_OK
-               : RU_FAIL(err, RU_E_CONFIG,
-                         "device %u needs %lld bytes for its layers, and train.placed.memory "
-                         "allows %lld; give some of them to another device, or lower train.batch",
-                         w->seats.place[w->seats.own] + 1, (long long)all, (long long)most);
+    return check_memory(w, all, largest, part, err);
 }
 
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage)
@@ -254,7 +288,7 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
     RU_TRY(open_exe(w, NULL, &p->home, err));
-    bool alone = w->seats.placed.n > 0 && w->micro == 1; /* nothing is added up */
+    bool alone = w->micro == 1 && !w->course.on; /* nothing is added up */
     for (uint32_t k = 0; k < w->n_slots; k++) {
         p->slot[k] = alone ? p->home : NULL;
         RU_TRY(alone ? RU_OK : open_exe(w, p->home, &p->slot[k], err));
@@ -322,20 +356,6 @@ static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
-/* Memory in which parameters go from one part of this worker to another. */
-static ru_status open_news(rui_pipe_worker *w, ru_err *err)
-{
-    int64_t most = 0;
-    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
-        const ru_stage_edge *e = &w->stages.edges[i];
-        bool here = e->held && rui_pipe_own(w, e->from) != NULL && rui_pipe_own(w, e->to) != NULL;
-        int64_t bytes = ru_type_bytes(&e->type);
-        most = here && bytes > most ? bytes : most;
-    }
-    w->news = most > 0 ? ru_arena_alloc(w->arena, most, 64) : NULL;
-    return most == 0 || w->news != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a stage");
-}
-
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -359,10 +379,10 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
-    RU_TRY(tell_memory(w, err));
-    RU_TRY(open_news(w, err));
+    RU_TRY(rui_news_open(w, err));
     size_sums(w);
-    return rui_flows_open(w, err);
+    RU_TRY(rui_flows_open(w, err));
+    return tell_memory(w, err);
 }
 
 /* -- one part of a step ------------------------------------------------------------------------ */
@@ -649,46 +669,6 @@ static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *ov
     return RU_OK;
 }
 
-/* The new values of parameters that later stages have too: to their workers, or parts here. */
-static ru_status give_news(rui_pipe_worker *w, uint32_t round, ru_err *err)
-{
-    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
-        const ru_stage_edge *e = &w->stages.edges[i];
-        const rui_pipe_part *from = rui_pipe_own(w, e->from), *to = rui_pipe_own(w, e->to);
-        if (!e->held || from == NULL || w->seats.replica > 0) {
-            continue;
-        }
-        void *at = w->news;
-        for (uint32_t k = 0; k < w->seats.workers[e->to]; k++) {
-            uint32_t link = w->plan.news[i] + k;
-            RU_TRY(to == NULL ? rui_flow_place(w, link, round, &at) : RU_OK);
-            RU_TRY(ru_exe_state_read(from->home, e->out, at, err));
-            if (to == NULL) {
-                rui_flow_go(w, link, round);
-            }
-        }
-        RU_TRY(to != NULL ? ru_exe_state_write(to->home, e->in, at, err) : RU_OK);
-    }
-    return RU_OK;
-}
-
-/* Those that earlier stages made in the step before. */
-static ru_status take_news(rui_pipe_worker *w, uint32_t round, ru_err *err)
-{
-    for (uint32_t i = 0; i < w->stages.n_edges && round > 0; i++) {
-        const ru_stage_edge *e = &w->stages.edges[i];
-        const rui_pipe_part *to = rui_pipe_own(w, e->to);
-        uint32_t link = w->plan.news[i] + w->seats.replica;
-        void *at;
-        if (e->held && to != NULL && rui_pipe_own(w, e->from) == NULL) {
-            RU_TRY(rui_flow_place(w, link, round - 1, &at));
-            RU_TRY(ru_exe_state_write(to->home, e->in, at, err));
-            rui_flow_go(w, link, round - 1);
-        }
-    }
-    return RU_OK;
-}
-
 static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -698,13 +678,13 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     ru_time begun = ru_clock_now();
     int64_t read_ns = t->split.input_ns;
     w->waited_ns = 0;
-    RU_TRY(take_news(w, (uint32_t)(step - w->first_step), err));
+    RU_TRY(rui_news_take(w, (uint32_t)(step - w->first_step), err));
     RU_TRY(w->course.on ? parts_on(w, step, lr, &d, err) : parts(w, step, lr, &d, err));
     const ru_run_args args = {.seed = (uint64_t)t->job->train.seed, .step = step};
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         RU_TRY(update(w, lr, &args, err));
     }
-    RU_TRY(give_news(w, (uint32_t)(step - w->first_step), err));
+    RU_TRY(rui_news_give(w, (uint32_t)(step - w->first_step), err));
     w->at = w->parts;
     t->batch = t->job->train.batch;
     t->step_done = step + 1;

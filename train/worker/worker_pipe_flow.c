@@ -78,6 +78,15 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+int64_t rui_flows_bytes(const rui_pipe_worker *w)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < w->n_links; k++) {
+        sum += w->flows[k].bytes * w->flows[k].ahead;
+    }
+    return sum;
+}
+
 void rui_flows_close(rui_pipe_worker *w)
 {
     for (uint32_t k = 0; k < w->n_links && w->flows != NULL; k++) {

@@ -3,6 +3,7 @@
  *   worker_pipe.c           loop thread: opening, what machine and compute thread say, the end
  *   worker_pipe_flow.c      both: pieces on their way between stages
  *   worker_pipe_compute.c   compute thread: steps
+ *   worker_pipe_news.c      compute thread: parameters that several stages have
  *   worker_pipe_lead.c      compute thread of the leader: reports, evaluation, checkpoints
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -182,6 +183,7 @@ typedef struct rui_pipe_worker {
 
 /* worker_pipe_flow.c: compute thread */
 RU_MUST_USE ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err);
+int64_t rui_flows_bytes(const rui_pipe_worker *w);
 void rui_flows_close(rui_pipe_worker *w);
 /* A piece leaves: copied. RU_E_CANCELLED: the job is over. */
 RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number,
@@ -203,6 +205,11 @@ rui_pipe_part *rui_pipe_own(const rui_pipe_worker *w, uint32_t stage);
 /* worker_pipe_compute.c */
 void rui_pipe_compute(void *self);
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
+
+/* worker_pipe_news.c: compute thread; `round` counts the steps of this job */
+RU_MUST_USE ru_status rui_news_open(rui_pipe_worker *w, ru_err *err);
+RU_MUST_USE ru_status rui_news_give(rui_pipe_worker *w, uint32_t round, ru_err *err);
+RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *err);
 
 /* worker_pipe_lead.c */
 RU_MUST_USE ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err);
