@@ -1,0 +1,199 @@
+#include "train/pipe/ways.h"
+
+#include "plan/cut/place.h"
+#include "train/pipe/meter.h"
+
+enum { TURNS = 6 }; /* cuts that are tried for memory */
+
+const char *const ru_way_names[RU_WAY_KINDS] = {"single", "data",     "flush", "gpipe",
+                                                "stash",  "vertical", "placed"};
+
+ru_status ru_ways_open(const ru_job *job, const char *against, bool placed, uint32_t threads,
+                       const uint32_t *workers, uint32_t n, ru_arena *arena, ru_ways *out,
+                       ru_err *err)
+{
+    const ru_job_train *t = &job->train;
+    rui_meter *m = RU_NEW(arena, rui_meter, 1);
+    const char *why = against != NULL ? ru_arena_printf(arena, "a pipeline %s", against) : NULL;
+    *out = (ru_ways){.meter = m, .no_pipeline = why, .no_placed = why};
+    if (m == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the ways of a job");
+    }
+    *m = (rui_meter){.job = job, .arena = arena, .threads = threads};
+    RU_TRY(rui_meter_open(m, err));
+    ru_status st = rui_meter_layers(m, workers, n, &out->layers, err);
+    if (st == RU_E_CONFIG && out->layers.n_shares > 0) { /* it has no cut */
+        out->no_pipeline = ru_arena_str(arena, err->text);
+        out->no_placed = out->no_pipeline;
+        return RU_OK;
+    }
+    RU_TRY(st);
+    const char *other = t->pipeline.stale           ? "train.stale is for pipelines"
+                        : t->pipeline.workers.n > 0 ? "train.pipeline.workers is for pipelines"
+                        : t->pipeline.cut.n > 0     ? "train.pipeline.cut is for pipelines"
+                                                    : NULL;
+    out->no_placed = out->no_placed != NULL ? out->no_placed : other;
+    return placed && n > 0 && out->no_placed == NULL ? rui_units_measure(m, &out->units, err)
+                                                     : RU_OK;
+}
+
+void ru_ways_close(ru_ways *w)
+{
+    if (w->meter != NULL) {
+        rui_meter_close(w->meter);
+    }
+}
+
+/* -- memory of a pipeline ---------------------------------------------------------------------- */
+
+/* Places of pieces at both ends of a stage. */
+static int64_t piece_bytes(const ru_stages *s, uint32_t stage, uint32_t ahead)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        bool here = e->from == stage || e->to == stage;
+        sum += here ? rui_meter_piece_bytes(e, ahead) : 0;
+    }
+    return sum;
+}
+
+/* Of the stage that needs most with this cut. */
+static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_schedule schedule,
+                           int64_t *most, ru_err *err)
+{
+    const rui_meter *m = w->meter;
+    uint32_t workers[RU_STAGES_MAX], n = c->n_cut + 1, ahead = 1, least = 1;
+    ru_stages s;
+    RU_CHECK(n > 1 && n <= RU_STAGES_MAX);
+    RU_TRY(ru_stages_build(&m->model.train, &m->so, c->cut, c->n_cut, m->arena, &s, err));
+    for (uint32_t k = 0; k < n; k++) {
+        workers[k] = (uint32_t)c->workers[k];
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t x = ru_pipe_in_flight(schedule, workers, k, n, w->layers.micro);
+        least = x > least ? x : least;
+    }
+    while (ahead < least) {
+        ahead *= 2;
+    }
+    *most = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        rui_meter_memory x;
+        int64_t params = rui_meter_bytes(&s.at[k].step.graph, RU_ROLE_PARAM);
+        uint32_t late = ru_pipe_late(schedule, k, n), micro = w->layers.micro;
+        bool on = ru_pipe_flows_on(schedule), apart = micro > 1 || on; /* sums, from slots */
+        int64_t slots = on ? late + 1 : ru_pipe_in_flight(schedule, workers, k, n, micro);
+        RU_TRY(rui_meter_stage_bytes(m, &s.at[k], &x, err));
+        int64_t sum = x.state + x.step * slots + (apart ? x.grads : 0) +
+                      (late > 0 ? slots * params : 0) + 2 * (workers[k] - 1) * params +
+                      piece_bytes(&s, k, ahead);
+        *most = sum > *most ? sum : *most;
+    }
+    return RU_OK;
+}
+
+/* The fastest cut that fits, else the fastest one; *is: there is one. What the policy counts is
+ * less than what executables need, so it is asked again with less until they fit. */
+static ru_status list_pipeline(const ru_ways *w, ru_pipe_schedule schedule, double bytes_per_s,
+                               int64_t memory_bytes, ru_way *out, bool *is, ru_err *err)
+{
+    ru_pipe_layers l = w->layers;
+    l.schedule = schedule;
+    *is = false;
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        ru_pipe_choice c;
+        int64_t bytes;
+        RU_TRY(ru_pipe_choose(&l, out->workers, bytes_per_s, w->meter->arena, &c, err));
+        if (c.n_cut == 0) {
+            break;
+        }
+        RU_TRY(cut_bytes(w, &c, schedule, &bytes, err));
+        out->fits = memory_bytes == 0 || bytes <= memory_bytes;
+        if (turn == 0 || out->fits) {
+            *is = true;
+            out->c = c;
+            out->step_s = c.pipeline_s;
+            out->memory_bytes = bytes;
+            out->net_bytes = c.sent_bytes;
+        }
+        if (out->fits) {
+            break;
+        }
+        double less = c.stage_bytes * (double)memory_bytes / (double)bytes;
+        bool slow = l.memory_bytes > 0 && less > 0.9 * l.memory_bytes;
+        l.memory_bytes = slow ? 0.9 * l.memory_bytes : less;
+    }
+    return RU_OK;
+}
+
+/* -- all --------------------------------------------------------------------------------------- */
+
+static ru_status list_placed(const ru_ways *w, double bytes_per_s, int64_t memory_bytes,
+                             ru_way *out, bool *is, ru_err *err)
+{
+    *is = false;
+    if (w->units == NULL || out->workers > RU_PLACE_DEVICES_MAX) {
+        return RU_OK;
+    }
+    ru_status st =
+        rui_units_ask(w->units, out->workers, bytes_per_s, memory_bytes, &out->placed, err);
+    out->fits = st == RU_OK;
+    if (st == RU_E_INFEASIBLE && memory_bytes > 0) { /* what it would need */
+        st = rui_units_ask(w->units, out->workers, bytes_per_s, 0, &out->placed, err);
+    }
+    RU_TRY(st);
+    RU_CHECK(out->placed.used >= 1 && out->placed.used <= out->workers);
+    *is = true;
+    if (out->placed.used < out->workers) {
+        out->same = false;
+        out->why =
+            ru_arena_printf(w->meter->arena, "the shortest placed step takes %u of %u workers",
+                            out->placed.used, out->workers);
+    }
+    out->step_s = out->placed.step_s;
+    out->memory_bytes = out->placed.memory_bytes;
+    out->net_bytes = (double)out->placed.sent_bytes;
+    return RU_OK;
+}
+
+static void list_data(const ru_ways *w, double bytes_per_s, int64_t memory_bytes, ru_way *out)
+{
+    const ru_pipe_layers *l = &w->layers;
+    ru_pipe_data(l, out->workers, bytes_per_s, &out->c);
+    out->step_s = out->workers > 1 ? out->c.data_s : out->c.single_s;
+    for (uint32_t k = 0; k < l->n_shares; k++) {
+        bool is = l->shares[k].workers == out->workers;
+        out->memory_bytes = is ? l->shares[k].memory_bytes : out->memory_bytes;
+    }
+    out->net_bytes = 2 * (out->workers - 1.0) * (double)l->weight_bytes;
+    out->fits = memory_bytes == 0 || out->memory_bytes <= memory_bytes;
+}
+
+ru_status ru_ways_list(const ru_ways *w, uint32_t workers, double bytes_per_s, int64_t memory_bytes,
+                       ru_way *at, uint32_t *n, ru_err *err)
+{
+    const ru_job_train *t = &w->meter->job->train;
+    RU_CHECK(workers >= 1 && bytes_per_s > 0);
+    *n = 1;
+    at[0] = (ru_way){
+        .kind = workers > 1 ? RU_WAY_DATA : RU_WAY_SINGLE, .workers = workers, .same = true};
+    list_data(w, bytes_per_s, memory_bytes, &at[0]);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ru_pipe_schedule_names) && workers > 1; k++) {
+        ru_pipe_schedule schedule = (ru_pipe_schedule)k;
+        bool asked = w->no_pipeline == NULL && (t->pipeline.stale || !ru_pipe_flows_on(schedule));
+        ru_way *x = &at[*n];
+        bool is = false;
+        *x = (ru_way){.kind = (ru_way_kind)(RU_WAY_FLUSH + k),
+                      .workers = workers,
+                      .same = k == t->pipeline.schedule};
+        RU_TRY(asked ? list_pipeline(w, schedule, bytes_per_s, memory_bytes, x, &is, err) : RU_OK);
+        *n += is;
+    }
+    ru_way *x = &at[*n];
+    bool is = false;
+    *x = (ru_way){.kind = RU_WAY_PLACED, .workers = workers, .same = true};
+    RU_TRY(workers > 1 ? list_placed(w, bytes_per_s, memory_bytes, x, &is, err) : RU_OK);
+    *n += is;
+    return RU_OK;
+}

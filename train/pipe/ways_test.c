@@ -1,0 +1,106 @@
+/* All ways of a job side by side: what is said to fit fits, and less memory never takes more. */
+#include "train/pipe/ways.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env/file/file.h"
+#include "test/test.h"
+
+static const char text[] = "name: t\n"
+                           "model: {zoo: mlp, hidden: [64, 32, 16]}\n"
+                           "data: {format: synthetic, generator: digits, count: 16}\n"
+                           "train: {batch: 8, accumulate: 4, steps: 1, threads: 1}\n";
+
+static void load(const char *dir, ru_arena *arena, ru_job *job)
+{
+    ru_err err = {0};
+    const char *path = ru_path_join(arena, dir, "job.yaml");
+    assert_ok(ru_file_replace(path, text, (int64_t)strlen(text), &err), err);
+    assert_ok(ru_job_load(path, NULL, 0, arena, job, NULL, &err), err);
+}
+
+static const ru_way *way_of(const ru_way *at, uint32_t n, ru_way_kind kind)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        if (at[k].kind == kind) {
+            return &at[k];
+        }
+    }
+    return NULL;
+}
+
+static void memory_bounds_the_ways(void **state)
+{
+    (void)state;
+    const uint32_t two = 2;
+    char dir[] = "/tmp/rubato-test-XXXXXX";
+    ru_arena arena;
+    ru_err err = {0};
+    ru_job job;
+    ru_ways w;
+    ru_way all[RU_WAY_KINDS], some[RU_WAY_KINDS];
+    uint32_t n, m;
+    ru_arena_init(&arena, 0);
+    assert_non_null(mkdtemp(dir));
+    load(dir, &arena, &job);
+    assert_ok(ru_ways_open(&job, NULL, true, 1, &two, 1, &arena, &w, &err), err);
+    assert_ok(ru_ways_list(&w, 1, 1e9, 0, all, &n, &err), err);
+    assert_int_equal(n, 1);
+    assert_int_equal(all[0].kind, RU_WAY_SINGLE);
+    assert_ok(ru_ways_list(&w, 2, 1e9, 0, all, &n, &err), err);
+    const ru_way *flush = way_of(all, n, RU_WAY_FLUSH), *gpipe = way_of(all, n, RU_WAY_GPIPE);
+    assert_non_null(way_of(all, n, RU_WAY_DATA));
+    assert_non_null(way_of(all, n, RU_WAY_PLACED));
+    assert_null(way_of(all, n, RU_WAY_STASH)); /* late gradients are not allowed */
+    assert_true(flush->same && !gpipe->same);
+    for (uint32_t k = 0; k < n; k++) {
+        assert_true(all[k].fits && all[k].memory_bytes > 0 && all[k].step_s > 0);
+    }
+    for (int64_t memory = flush->memory_bytes; memory > 1000; memory /= 2) {
+        assert_ok(ru_ways_list(&w, 2, 1e9, memory, some, &m, &err), err);
+        for (uint32_t k = 0; k < m; k++) {
+            assert_int_equal(some[k].fits, some[k].memory_bytes <= memory);
+        }
+    }
+    for (uint32_t k = 0; k < m; k++) {
+        assert_false(some[k].fits);
+    }
+    ru_ways_close(&w);
+    (void)!ru_path_remove(dir, &err);
+    ru_arena_fini(&arena);
+}
+
+/* Why a pipeline and a placed step are left out. */
+static void what_stands_against_is_told(void **state)
+{
+    (void)state;
+    const uint32_t two = 2;
+    char dir[] = "/tmp/rubato-test-XXXXXX";
+    ru_arena arena;
+    ru_err err = {0};
+    ru_job job;
+    ru_ways w;
+    ru_way all[RU_WAY_KINDS];
+    uint32_t n;
+    ru_arena_init(&arena, 0);
+    assert_non_null(mkdtemp(dir));
+    load(dir, &arena, &job);
+    assert_ok(ru_ways_open(&job, "sings", true, 1, &two, 1, &arena, &w, &err), err);
+    assert_string_equal(w.no_pipeline, "a pipeline sings");
+    assert_ok(ru_ways_list(&w, 2, 1e9, 0, all, &n, &err), err);
+    assert_int_equal(n, 1);
+    ru_ways_close(&w);
+    job.train.pipeline.stale = true;
+    assert_ok(ru_ways_open(&job, NULL, true, 1, &two, 1, &arena, &w, &err), err);
+    assert_null(w.no_pipeline);
+    assert_string_equal(w.no_placed, "train.stale is for pipelines");
+    ru_ways_close(&w);
+    (void)!ru_path_remove(dir, &err);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_ways, cmocka_unit_test(memory_bounds_the_ways),
+         cmocka_unit_test(what_stands_against_is_told))
