@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "env/file/file.h"
+#include "env/process/memory.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
 #include "run/ckpt.h"
-#include "train/pipe/measure.h"
-#include "train/pipe/units.h"
+#include "train/pipe/ways.h"
 #include "train/worker/worker_pipe.h"
 
 static uint32_t threads_of(const ru_job *job, uint32_t workers)
@@ -17,56 +17,125 @@ static uint32_t threads_of(const ru_job *job, uint32_t workers)
     return job->train.threads > 0 ? job->train.threads : cores < workers ? 1 : cores / workers;
 }
 
-/* Data parallel or a pipeline, and its cut, by measured layers. */
+/* Of each worker: by the job, else its share of what control groups and the machine allow; 0: not
+ * known. */
+static int64_t memory_of(const ru_job *job, uint32_t workers, ru_arena *arena)
+{
+    int64_t limit = ru_memory_limit_bytes(arena), machine = ru_self_memory_bytes();
+    int64_t all = limit > 0 && (machine == 0 || limit < machine) ? limit : machine;
+    int64_t own = ru_units_memory(job);
+    return own > 0 ? own : all / workers;
+}
+
+static void put_way(const ru_way *x, int64_t memory_bytes, ru_text *t)
+{
+    static const char *const called[RU_WAY_KINDS] = {
+        "one worker", "data parallel", "pipeline", "pipeline", "pipeline", "pipeline", "placed"};
+    ru_text_putf(t, "%s %.3g ms", called[x->kind], 1e3 * x->step_s);
+    for (uint32_t k = 0; k < x->c.n_cut; k++) {
+        ru_text_putf(t, "%s%s", k > 0 ? ", " : ", cut at ", x->c.cut[k]);
+    }
+    for (uint32_t k = 0; k <= x->c.n_cut && x->c.n_cut > 0 && x->c.n_cut + 1 < x->workers; k++) {
+        ru_text_putf(t, "%s%lld", k > 0 ? "-" : ", workers ", (long long)x->c.workers[k]);
+    }
+    if (!x->fits) {
+        ru_text_putf(t, ", which needs %lld of the %lld bytes of a worker",
+                     (long long)x->memory_bytes, (long long)memory_bytes);
+    }
+}
+
+/* The fastest of the job's own ways that fit; a pipeline, if the job wants one. NULL: none. */
+static const ru_way *best_of(const ru_way *at, uint32_t n, bool pipeline, bool *some)
+{
+    const ru_way *best = NULL;
+    for (uint32_t k = 0; k < n; k++) {
+        bool is = at[k].same && (!pipeline || at[k].c.n_cut > 0);
+        bool better = best == NULL || at[k].step_s < best->step_s;
+        *some = *some || is;
+        best = is && at[k].fits && better ? &at[k] : best;
+    }
+    return best;
+}
+
+/* The way, and what it leaves open, in the job. */
+static void take_way(ru_job *job, const ru_way *w, const char **asked)
+{
+    bool pipeline = w->c.n_cut > 0, placed = w->kind == RU_WAY_PLACED;
+    *asked = pipeline ? w->c.asked : placed ? w->placed.asked : NULL;
+    job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE
+                          : placed ? RU_PARALLEL_PLACED
+                                   : RU_PARALLEL_DATA;
+    job->train.pipeline.cut = (ru_conf_texts){.at = w->c.cut, .n = w->c.n_cut};
+    if (pipeline && w->c.n_cut + 1 < w->workers) {
+        job->train.pipeline.workers = (ru_conf_i64s){.at = w->c.workers, .n = w->c.n_cut + 1};
+    }
+    if (placed) {
+        job->train.placed.devices = w->placed.devices;
+    }
+}
+
+/* Among all ways that the job may take, and a cut or a placement, by measured layers. */
+static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_arena *arena,
+                              const char **asked, ru_err *err)
+{
+    ru_way at[RU_WAY_KINDS];
+    uint32_t n_ways;
+    double bytes_per_s = job->train.pipeline.bytes_per_s;
+    int64_t memory = memory_of(job, n, arena);
+    bool pipeline = job->train.parallel == RU_PARALLEL_PIPELINE, some = false;
+    ru_text t = ru_text_arena(arena);
+    RU_TRY(ru_ways_list(ways, n, bytes_per_s > 0 ? bytes_per_s : 2e9, memory, at, &n_ways, err));
+    for (uint32_t k = 0; k < n_ways; k++) {
+        if (at[k].same) {
+            put_way(&at[k], memory, &t);
+            ru_text_put(&t, ", ");
+        }
+    }
+    const ru_way *w = best_of(at, n_ways, pipeline, &some);
+    if (w == NULL && some) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no way of %u workers fits into their memory: %.*s; lower train.batch, "
+                       "raise train.accumulate or train.memory, or start more workers",
+                       n, (int)(t.n > 2 ? t.n - 2 : 0), t.p);
+    }
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no cut of the %u measured layers keeps %u workers busy; use fewer workers, "
+                       "or name the layers in train.pipeline.cut",
+                       ways->layers.n, n);
+    }
+    double single_s = at[0].c.single_s; /* data parallel stands first */
+    const char *as = w->c.n_cut > 0             ? "as a pipeline"
+                     : w->kind == RU_WAY_PLACED ? "placed"
+                                                : "data parallel";
+    (void)fprintf(stderr,
+                  "%u layers %s; predicted for a step of %u workers: %s%.*s (one worker: %.3g ms); "
+                  "trains %s\n",
+                  ways->layers.n, job->train.pipeline.facts[0] != 0 ? "predicted" : "measured", n,
+                  n_ways > 1 ? "" : "no pipeline keeps all busy, ", (int)(t.n > 2 ? t.n - 2 : 0),
+                  t.p, 1e3 * single_s, as);
+    take_way(job, w, asked);
+    return RU_OK;
+}
+
 static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena,
                             const char **asked, ru_err *err)
 {
     uint32_t n = plan->workers_max;
-    ru_pipe_layers l;
-    ru_pipe_choice c;
-    double bytes_per_s = job->train.pipeline.bytes_per_s;
-    bytes_per_s = bytes_per_s > 0 ? bytes_per_s : 2e9;
-    ru_status st = ru_pipe_measure(job, threads_of(job, n), &n, 1, arena, &l, err);
-    if (st == RU_E_CONFIG && job->train.parallel == RU_PARALLEL_AUTO) { /* it has no cut */
-        (void)fprintf(stderr, "trains data parallel: %s\n", err->text);
+    bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
+    ru_ways ways;
+    ru_status st = ru_ways_open(job, NULL, automatic, threads_of(job, n), &n, 1, arena, &ways, err);
+    if (st == RU_OK && ways.no_pipeline != NULL && !automatic) {
+        st = RU_FAIL(err, RU_E_CONFIG, "%s", ways.no_pipeline);
+    }
+    if (st == RU_OK && ways.no_pipeline != NULL) {
+        (void)fprintf(stderr, "trains data parallel: %s\n", ways.no_pipeline);
         job->train.parallel = RU_PARALLEL_DATA;
-        return RU_OK;
+    } else if (st == RU_OK) {
+        st = choose_among(job, n, &ways, arena, asked, err);
     }
-    RU_TRY(st);
-    RU_TRY(ru_pipe_choose(&l, n, bytes_per_s, arena, &c, err));
-    bool forced = job->train.parallel == RU_PARALLEL_PIPELINE;
-    if (forced && c.n_cut == 0) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "no cut of the %u measured layers keeps %u workers busy; use fewer workers, "
-                       "or name the layers in train.pipeline.cut",
-                       l.n, n);
-    }
-    bool pipeline = forced || c.pipeline;
-    ru_text t = ru_text_arena(arena);
-    if (c.n_cut > 0) {
-        ru_text_putf(&t, "pipeline %.3g ms, cut at ", 1e3 * c.pipeline_s);
-    } else {
-        ru_text_put(&t, "no pipeline keeps all busy");
-    }
-    for (uint32_t k = 0; k < c.n_cut; k++) {
-        ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", c.cut[k]);
-    }
-    for (uint32_t k = 0; k <= c.n_cut && c.n_cut > 0 && c.n_cut + 1 < n; k++) {
-        ru_text_putf(&t, "%s%lld", k > 0 ? "-" : ", workers ", (long long)c.workers[k]);
-    }
-    (void)fprintf(stderr,
-                  "%u layers %s; predicted for a step of %u workers: data parallel %.3g ms, "
-                  "%s (one worker: %.3g ms); trains %s\n",
-                  l.n, job->train.pipeline.facts[0] != 0 ? "predicted" : "measured", n,
-                  1e3 * c.data_s, t.p, 1e3 * c.single_s,
-                  pipeline ? "as a pipeline" : "data parallel");
-    *asked = pipeline ? c.asked : NULL;
-    job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;
-    job->train.pipeline.cut = (ru_conf_texts){.at = c.cut, .n = pipeline ? c.n_cut : 0};
-    if (pipeline && c.n_cut + 1 < n) {
-        job->train.pipeline.workers = (ru_conf_i64s){.at = c.workers, .n = c.n_cut + 1};
-    }
-    return RU_OK;
+    ru_ways_close(&ways);
+    return st;
 }
 
 /* Which device has which layers, by measured units. */

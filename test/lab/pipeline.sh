@@ -166,6 +166,12 @@ code=0
 [ $code = 2 ] || fail "an unknown worker is taken: $(cat explained.txt)"
 train drop auto -w 2 --set train.parallel=auto --set 'train.pipeline={bytes_per_s: 1e15}'
 grep -q '3 layers measured; .*; trains ' auto.log || fail "auto tells nothing: $(head -2 auto.log)"
+code=0
+timeout 60 "$rubato" train drop.yaml --out small -w 2 --set train.parallel=auto --set train.memory=1000 >small.log 2>&1 || code=$?
+[ "$code" = 65 ] || fail "a job that fits nowhere ended with $code: $(tail -2 small.log)"
+grep -q 'no way of 2 workers fits .*: data parallel .* which needs [0-9]* of the 1000 bytes of a worker, pipeline .* which needs' small.log || fail "nobody says what does not fit: $(cat small.log)"
+pipe drop roomy 2 'cut: [fc2]' --set train.memory=1GB
+refused 'stage [12] needs [0-9]* bytes, of which .* train.memory allows 1000' 2 --set 'train.pipeline={cut: [fc2]}' --set train.memory=1000
 train drop norm -w 2 --set train.parallel=auto --set train.clip_norm=1
 grep -q 'trains data parallel: a pipeline does not add the norms' norm.log || fail "auto does not say what is against a pipeline"
 cat >tied.yaml <<JOB

@@ -98,7 +98,7 @@ ways = [w for w in json.load(open(sys.argv[1]))["ways"] if w["workers"] == 2]
 said = open(sys.argv[2]).read()
 data = next(w for w in ways if w["way"] == "data")
 flush = next(w for w in ways if w["way"] == "flush")
-got = re.search(r"layers predicted; .* data parallel ([0-9.e+-]+) ms, pipeline ([0-9.e+-]+) ms, cut at (\S+) ", said)
+got = re.search(r"layers predicted; .* data parallel ([0-9.e+-]+) ms, pipeline ([0-9.e+-]+) ms, cut at ([^ ,]+)", said)
 assert abs(float(got[1]) / (1e3 * data["step_s"]) - 1) < 0.01, (got[1], data)
 assert abs(float(got[2]) / (1e3 * flush["step_s"]) - 1) < 0.01, (got[2], flush)
 assert got[3] == flush["cut"]

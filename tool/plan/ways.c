@@ -8,13 +8,10 @@
 #include "base/table.h"
 #include "base/vec.h"
 #include "env/file/file.h"
-#include "train/pipe/measure.h"
+#include "train/pipe/ways.h"
 #include "train/worker/worker_pipe.h"
 
-enum { SINGLE, DATA, FLUSH, GPIPE, STASH, VERTICAL, ALL_UP_TO = 8 };
-static const char *const way_words[] = {"single", "data", "flush", "gpipe", "stash", "vertical"};
-static const ru_pipe_schedule schedules[] = {RU_PIPE_SCHEDULE_FLUSH, RU_PIPE_SCHEDULE_GPIPE,
-                                             RU_PIPE_SCHEDULE_STASH, RU_PIPE_SCHEDULE_VERTICAL};
+enum { ALL_UP_TO = 8 };
 
 /* Hosts with one type of device. */
 typedef struct group {
@@ -27,11 +24,8 @@ typedef struct group {
 
 typedef struct way {
     const group *of;
-    uint32_t workers, kind;
-    ru_pipe_choice c;
-    double step_s, epoch_s, usd, memory_bytes, net_bytes;
-    bool same; /* the job's own step, which auto takes */
-    bool fits;
+    ru_way w;
+    double epoch_s, usd;
 } way;
 
 RU_VEC(ways, way)
@@ -133,66 +127,34 @@ static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
  * --------------------------------------------------------------------------------------
  */
 
-static ru_status add(table_of *t, way w, ru_err *err)
+static ru_status add_workers(table_of *t, const group *g, const ru_ways *from, uint32_t n,
+                             ru_err *err)
 {
-    double steps = ceil((double)t->samples / (double)t->job.train.batch), memory;
-    w.epoch_s = w.step_s * steps;
-    w.usd = w.epoch_s / 3600 * w.of->usd_per_h * w.workers;
-    memory = (double)w.of->memory_bytes;
-    w.fits = memory <= 0 || w.memory_bytes <= memory;
-    way *at = ways_push(&t->all, t->arena);
-    if (at == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for the ways");
+    ru_way at[RU_WAY_KINDS];
+    uint32_t n_ways;
+    double steps = ceil((double)t->samples / (double)t->job.train.batch);
+    RU_TRY(ru_ways_list(from, n, g->bytes_per_s, g->memory_bytes, at, &n_ways, err));
+    for (uint32_t k = 0; k < n_ways; k++) {
+        way *x = ways_push(&t->all, t->arena);
+        if (x == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "no memory for the ways");
+        }
+        double epoch_s = at[k].step_s * steps;
+        *x = (way){.of = g, .w = at[k], .epoch_s = epoch_s};
+        x->usd = epoch_s / 3600 * g->usd_per_h * n;
     }
-    *at = w;
     return RU_OK;
 }
 
-static ru_status add_data(table_of *t, const group *g, const ru_pipe_layers *l, uint32_t n,
-                          const ru_pipe_choice *c, ru_err *err)
+/* Why there is no pipeline, or no placed step. */
+static void tell_left_out(table_of *t, const ru_ways *w, uint32_t n)
 {
-    double memory = 0;
-    for (uint32_t k = 0; k < l->n_shares; k++) {
-        memory = l->shares[k].workers == n ? (double)l->shares[k].memory_bytes : memory;
+    if (n > 0 && !t->told && w->no_pipeline != NULL) {
+        fprintf(stderr, "no pipeline is compared: %s\n", w->no_pipeline);
+    } else if (n > 0 && !t->told && w->no_placed != NULL) {
+        fprintf(stderr, "no placed step is compared: %s\n", w->no_placed);
     }
-    return add(t,
-               (way){.of = g,
-                     .workers = n,
-                     .kind = n > 1 ? DATA : SINGLE,
-                     .c = *c,
-                     .step_s = n > 1 ? c->data_s : c->single_s,
-                     .memory_bytes = memory,
-                     .net_bytes = 2 * (n - 1.0) * (double)l->weight_bytes,
-                     .same = true},
-               err);
-}
-
-static ru_status add_workers(table_of *t, const group *g, ru_pipe_layers *l, uint32_t n,
-                             bool pipelines, ru_err *err)
-{
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(schedules); k++) {
-        ru_pipe_choice c;
-        l->schedule = schedules[k];
-        if (k > 0 &&
-            (n == 1 || !pipelines || (ru_pipe_flows_on(schedules[k]) && !t->job.train.pipeline.stale))) {
-            continue;
-        }
-        RU_TRY(ru_pipe_choose(l, n, g->bytes_per_s, t->arena, &c, err));
-        RU_TRY(k == 0 ? add_data(t, g, l, n, &c, err) : RU_OK);
-        if (n > 1 && pipelines && c.n_cut > 0) {
-            RU_TRY(add(t,
-                       (way){.of = g,
-                             .workers = n,
-                             .kind = FLUSH + k,
-                             .c = c,
-                             .step_s = c.pipeline_s,
-                             .memory_bytes = c.stage_bytes,
-                             .net_bytes = c.sent_bytes,
-                             .same = (uint32_t)schedules[k] == t->job.train.pipeline.schedule},
-                       err));
-        }
-    }
-    return RU_OK;
+    t->told = true;
 }
 
 /* All numbers of workers; of many hosts powers of two, and all. */
@@ -208,29 +170,30 @@ static ru_status add_group(table_of *t, group *g, ru_err *err)
     while (n > 0 && counts[n - 1] > t->job.train.batch) {
         n--; /* a worker has a sample at least */
     }
-    ru_job job = t->job;
-    ru_pipe_layers l = {0};
+    ru_job *job = RU_NEW(t->arena, ru_job, 1);
+    ru_ways w;
+    if (job == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a job");
+    }
+    *job = t->job;
     if (t->ask->facts != NULL) {
-        job.train.pipeline.facts = t->ask->facts;
-        job.train.pipeline.type = g->type;
+        job->train.pipeline.facts = t->ask->facts;
+        job->train.pipeline.type = g->type;
     }
-    ru_status st = ru_pipe_measure(&job, g->threads, counts, n, t->arena, &l, err);
-    RU_TRY(st == RU_E_CONFIG && l.n_shares > 0 ? RU_OK : st);
-    const char *against = st == RU_OK ? ru_pipe_job_against(&job) : err->text;
-    bool pipelines = against == NULL;
-    if (!pipelines && n > 0 && !t->told) {
-        fprintf(stderr, "no pipeline is compared: %s%s\n", st == RU_OK ? "a pipeline " : "",
-                against);
-        t->told = true;
+    ru_status st =
+        ru_ways_open(job, ru_pipe_job_against(job), true, g->threads, counts, n, t->arena, &w, err);
+    if (st == RU_OK) {
+        t->samples = w.layers.samples;
+        g->read_s = 1e-9 * (double)w.layers.read_ns;
+        g->error = w.layers.error;
+        tell_left_out(t, &w, n);
+        st = add_workers(t, g, &w, 1, err);
     }
-    t->samples = l.samples;
-    g->read_s = 1e-9 * (double)l.read_ns;
-    g->error = l.error;
-    RU_TRY(add_workers(t, g, &l, 1, false, err));
-    for (uint32_t k = 0; k < n; k++) {
-        RU_TRY(add_workers(t, g, &l, counts[k], pipelines, err));
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
+        st = add_workers(t, g, &w, counts[k], err);
     }
-    return RU_OK;
+    ru_ways_close(&w);
+    return st;
 }
 
 static uint32_t winner_of(const table_of *t)
@@ -244,7 +207,7 @@ static uint32_t winner_of(const table_of *t)
             then = t->ask->least_money ? w->epoch_s - b->epoch_s : w->usd - b->usd;
         }
         bool better = b == NULL || first < 0 || (first <= 0 && then < 0);
-        best = w->same && w->fits && better ? i : best;
+        best = w->w.same && w->w.fits && better ? i : best;
     }
     return best;
 }
@@ -253,32 +216,47 @@ static uint32_t winner_of(const table_of *t)
  * ---------------------------------------------------------------------------------
  */
 
-static void put_cut(const way *w, ru_text *t)
+static void put_cut(const way *x, ru_text *t)
 {
-    for (uint32_t k = 0; k < w->c.n_cut && w->kind >= FLUSH; k++) {
+    const ru_way *w = &x->w;
+    const ru_conf_pairs *p = &w->placed.devices;
+    for (uint32_t k = 0; k < w->c.n_cut; k++) {
         ru_text_putf(t, "%s%s", k > 0 ? ", " : "", w->c.cut[k]);
     }
-    for (uint32_t k = 0; k <= w->c.n_cut && w->kind >= FLUSH && w->c.n_cut + 1 < w->workers; k++) {
+    for (uint32_t k = 0; k <= w->c.n_cut && w->c.n_cut > 0 && w->c.n_cut + 1 < w->workers; k++) {
         ru_text_putf(t, "%s%lld", k > 0 ? "-" : "; workers ", (long long)w->c.workers[k]);
     }
+    for (uint32_t d = 1; d <= w->workers && w->kind == RU_WAY_PLACED; d++) {
+        uint32_t n = 0;
+        for (uint32_t k = 0; k < p->n; k++) {
+            n += p->at[k].value == d;
+        }
+        ru_text_putf(t, "%s%u", d > 1 ? " + " : "", n);
+    }
+    ru_text_put(t, w->kind == RU_WAY_PLACED ? " layers" : "");
 }
 
 /* What its time is made of, or why it cannot be taken. */
-static void put_why(const way *w, ru_text *o)
+static void put_why(const way *x, ru_text *o)
 {
+    const ru_way *w = &x->w;
     const ru_pipe_choice *c = &w->c;
     if (!w->fits) {
-        ru_text_putf(o, "needs %.3g MB of the %.3g MB of a host", 1e-6 * w->memory_bytes,
-                     1e-6 * (double)w->of->memory_bytes);
+        ru_text_putf(o, "needs %.3g MB of the %.3g MB of a host", 1e-6 * (double)w->memory_bytes,
+                     1e-6 * (double)x->of->memory_bytes);
+    } else if (w->why != NULL) {
+        ru_text_put(o, w->why);
     } else if (!w->same) {
         ru_text_putf(o, "%s; not taken unless train.pipeline.schedule names it",
-                     w->kind >= STASH ? "gradients are late" : "another schedule");
-    } else if (w->kind == SINGLE) {
+                     w->kind >= RU_WAY_STASH ? "gradients are late" : "another schedule");
+    } else if (w->kind == RU_WAY_SINGLE) {
         ru_text_putf(o, "%s",
-                     w->step_s <= w->of->read_s ? "waits for reading" : "computes all alone");
-    } else if (w->kind == DATA) {
+                     w->step_s <= x->of->read_s ? "waits for reading" : "computes all alone");
+    } else if (w->kind == RU_WAY_DATA) {
         ru_text_putf(o, "computes %.3g ms, sums gradients for %.3g ms", 1e3 * c->compute_s,
                      1e3 * c->sum_s);
+    } else if (w->kind == RU_WAY_PLACED) {
+        ru_text_put(o, "branches side by side, one micro-batch after the other");
     } else {
         ru_text_putf(o, "slowest stage %.3g ms, slowest cut %.3g ms, and filling and draining",
                      1e3 * c->slowest_s, 1e3 * c->cut_s);
@@ -302,13 +280,13 @@ static ru_table table_in(const table_of *t)
         put_cut(w, &cut);
         put_why(w, &why);
         ru_table_str(&r, w->of->type);
-        ru_table_i64(&r, w->workers);
-        ru_table_str(&r, way_words[w->kind]);
-        ru_table_ns(&r, (int64_t)(1e9 * w->step_s));
+        ru_table_i64(&r, w->w.workers);
+        ru_table_str(&r, ru_way_names[w->w.kind]);
+        ru_table_ns(&r, (int64_t)(1e9 * w->w.step_s));
         ru_table_ns(&r, (int64_t)(1e9 * w->epoch_s));
         ru_table_f64(&r, w->usd, 6);
-        ru_table_bytes(&r, (int64_t)w->memory_bytes);
-        ru_table_bytes(&r, (int64_t)w->net_bytes);
+        ru_table_bytes(&r, w->w.memory_bytes);
+        ru_table_bytes(&r, (int64_t)w->w.net_bytes);
         ru_table_percent(&r, w->of->error, 1);
         ru_table_f64(&r, t->ask->least_money ? w->usd / b->usd : w->epoch_s / b->epoch_s, 2);
         ru_table_str(&r, cut.p);
@@ -343,18 +321,18 @@ static ru_status show(const table_of *t, ru_err *err)
         ru_text cut = ru_text_arena(t->arena);
         put_cut(w, &cut);
         ru_text_putf(&out, "%s: %s on %u x %s%s%s, a step takes %.3g ms\n",
-                     t->ask->least_money ? "least money" : "least time", way_words[w->kind],
-                     w->workers, w->of->type, cut.n > 0 ? ", cut at " : "", cut.n > 0 ? cut.p : "",
-                     1e3 * w->step_s);
+                     t->ask->least_money ? "least money" : "least time", ru_way_names[w->w.kind],
+                     w->w.workers, w->of->type, cut.n > 0 ? ", cut at " : "",
+                     cut.n > 0 ? cut.p : "", 1e3 * w->w.step_s);
         RU_TRY(ru_table_print(&r, 2, &out, err));
         ru_text_putf(&out,
                      "times are %s; reading a batch alone takes %.3g ms; sums overlap the backward "
                      "part, and workers are of one type\n",
                      t->ask->facts != NULL ? "predicted from profiles" : "measured here",
                      1e3 * w->of->read_s);
-        if (w->workers > 1) {
+        if (w->w.workers > 1) {
             ru_text_putf(&out, "rubato train %s -w %u --set train.parallel=auto --set '%s'\n",
-                         t->ask->job, w->workers, sets.p);
+                         t->ask->job, w->w.workers, sets.p);
         }
     }
     fputs(out.p, stdout);
@@ -376,7 +354,8 @@ ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err)
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "no way fits into the memory of the hosts: one worker needs %.4g MB, and "
                        "'%s' has %.4g MB; lower train.batch or raise train.accumulate",
-                       1e-6 * w->memory_bytes, w->of->type, 1e-6 * (double)w->of->memory_bytes);
+                       1e-6 * (double)w->w.memory_bytes, w->of->type,
+                       1e-6 * (double)w->of->memory_bytes);
     }
     return show(&t, err);
 }
