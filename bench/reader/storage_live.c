@@ -5,6 +5,8 @@
  * begins, in the other it is first fit. Files are real; the disks are throttled here: a queue for
  * each folder with operations and bytes a second, on a clock that is `speed` times as fast as the
  * real one. The oracle knows all files of the first world and takes the best by true saving. */
+#include "bench/reader/storage_live.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,12 +20,12 @@
 #include "store/tiers/tiers.h"
 
 enum {
-    WORLDS = 2, /* learned, first fit */
-    PIPELINES = 8,
+    WORLDS = RUI_LIVE_WORLDS,
+    PIPELINES = RUI_LIVE_PIPELINES,
     LOSERS = 2, /* pipelines whose files are large and read in a row */
-    STEPS = 5,
-    KEPT = 10, /* files of a losing step stay so many steps; others 2 */
-    BYTES_MAX = 4 << 20,
+    STEPS = RUI_LIVE_STEPS,
+    KEPT = RUI_LIVE_KEPT,
+    BYTES_MAX = RUI_LIVE_BYTES_MAX,
     RUNS_MAX = 2,
 };
 static const double disk_ops[2] = {5000, 120}, disk_bytes[2] = {500e6, 100e6};
@@ -34,11 +36,7 @@ static const char renamed_name[] =
     "files of 8 pipelines, 30 rounds after all steps got other names";
 static const char decision_name[] = "a decision with a hint, files of 8 pipelines";
 
-typedef struct live_file {
-    ru_density_file is; /* on the clock of the pipelines */
-    int64_t in[2];
-    double jumps;
-} live_file;
+typedef rui_live_file live_file;
 
 typedef struct world {
     ru_tiers *t;
@@ -53,22 +51,19 @@ typedef struct world {
 } world;
 
 typedef struct live {
+    rui_live is;
     world w[WORLDS];
-    uint32_t rounds;
-    uint64_t seed;
-    double speed;
-    int64_t quota_bytes;
     uint8_t *bytes; /* [BYTES_MAX] of all files */
     ru_arena *arena;
 } live;
 
-static uint32_t lag(uint32_t pipeline)
+uint32_t rui_live_lag(uint32_t pipeline)
 {
     return pipeline < LOSERS ? KEPT : 2;
 }
 
-/* What a step writes, by seed alone: both worlds do the same. */
-static live_file drawn(const live *l, uint32_t p, uint32_t k, double *think_s, double *guess)
+rui_live_file rui_live_drawn(const rui_live *l, uint32_t p, uint32_t k, double *think_s,
+                             double *guess)
 {
     ru_rng r = ru_rng_from(l->seed, (uint64_t)p << 32 | k);
     double noise = ru_math_exp(0.2 * ru_rng_normal(&r)), step = 1 + k % STEPS;
@@ -83,15 +78,14 @@ static live_file drawn(const live *l, uint32_t p, uint32_t k, double *think_s, d
     return f;
 }
 
-/* Of all that lives at one time. */
-static double peak_of(const live *l)
+double rui_live_peak(const rui_live *l)
 {
     double most = 0, think, guess;
     for (uint32_t k = 0; k < l->rounds * STEPS; k++) {
         double sum = 0;
         for (uint32_t p = 0; p < PIPELINES; p++) {
-            for (uint32_t j = k < lag(p) ? 0 : k - lag(p) + 1; j <= k; j++) {
-                sum += drawn(l, p, j, &think, &guess).is.size_bytes;
+            for (uint32_t j = k < rui_live_lag(p) ? 0 : k - rui_live_lag(p) + 1; j <= k; j++) {
+                sum += rui_live_drawn(l, p, j, &think, &guess).is.size_bytes;
             }
         }
         most = fmax(most, sum);
@@ -112,9 +106,11 @@ static double charge(world *w, const live_file *f, double jumps, double now_s)
     return done;
 }
 
-static void file_name(uint32_t p, uint32_t k, char into[32])
+void rui_live_names(const rui_live *l, uint32_t p, uint32_t k, char name[32], char group[32])
 {
-    snprintf(into, 32, "%u-%u", p, k);
+    (void)snprintf(name, 32, "%u-%u", p, k);
+    (void)snprintf(group, 32, "pipeline %u/%s %u", p,
+                   k < l->rounds * STEPS / 2 ? "step" : "renamed", k % STEPS);
 }
 
 static ru_status write_file(const live *l, world *w, uint32_t p, uint32_t k, double guess,
@@ -123,9 +119,7 @@ static ru_status write_file(const live *l, world *w, uint32_t p, uint32_t k, dou
     char name[32], group[32];
     ru_tier_file *file;
     ru_tier_entry e;
-    file_name(p, k, name);
-    snprintf(group, sizeof group, "pipeline %u/%s %u", p,
-             k < l->rounds * STEPS / 2 ? "step" : "renamed", k % STEPS);
+    rui_live_names(&l->is, p, k, name, group);
     const ru_tier_hint hint = {.expected_bytes = (int64_t)guess,
                                .group = w->learned ? group : NULL,
                                .input_bytes = (int64_t)f->is.input_bytes,
@@ -149,11 +143,11 @@ static ru_status write_file(const live *l, world *w, uint32_t p, uint32_t k, dou
 static ru_status read_file(const live *l, world *w, uint32_t p, uint32_t k, const live_file *f,
                            ru_err *err)
 {
-    char name[32];
+    char name[32], group[32];
     ru_tier_file *file;
     ru_rng r = ru_rng_from(p, k);
     int64_t size = (int64_t)f->is.size_bytes;
-    file_name(p, k, name);
+    rui_live_names(&l->is, p, k, name, group);
     RU_TRY(ru_tier_open(w->t, name, &file, err));
     ru_status st = f->jumps > 0 ? RU_OK : ru_tier_read(file, 0, l->bytes, size, err);
     for (uint32_t i = 0; st == RU_OK && i < f->jumps; i++) {
@@ -163,11 +157,12 @@ static ru_status read_file(const live *l, world *w, uint32_t p, uint32_t k, cons
     return st;
 }
 
-static ru_status remove_file(world *w, uint32_t p, uint32_t k, double now_s, ru_err *err)
+static ru_status remove_file(const live *l, world *w, uint32_t p, uint32_t k, double now_s,
+                             ru_err *err)
 {
-    char name[32];
+    char name[32], group[32];
     live_file *f = &w->files[w->of[p][k % (KEPT + 1)]];
-    file_name(p, k, name);
+    rui_live_names(&l->is, p, k, name, group);
     f->is.life_s = now_s - f->is.open_s;
     return ru_tier_remove(w->t, name, err);
 }
@@ -175,23 +170,23 @@ static ru_status remove_file(world *w, uint32_t p, uint32_t k, double now_s, ru_
 /* A step reads what the one before wrote, removes what nobody needs and writes its own file. */
 static ru_status step(const live *l, world *w, uint32_t p, ru_err *err)
 {
-    uint32_t k = w->step[p]++, all = l->rounds * STEPS;
+    uint32_t k = w->step[p]++, all = l->is.rounds * STEPS;
     double now = w->at_s[p], done = now, think = 0, guess;
     if (k > 0 && k <= all) {
         const live_file *f = &w->files[w->of[p][(k - 1) % (KEPT + 1)]];
         RU_TRY(read_file(l, w, p, k - 1, f, err));
         done = charge(w, f, f->jumps, done);
     }
-    RU_TRY(k >= lag(p) ? remove_file(w, p, k - lag(p), now, err) : RU_OK);
+    RU_TRY(k >= rui_live_lag(p) ? remove_file(l, w, p, k - rui_live_lag(p), now, err) : RU_OK);
     if (k < all) {
-        live_file f = drawn(l, p, k, &think, &guess);
+        live_file f = rui_live_drawn(&l->is, p, k, &think, &guess);
         RU_TRY(write_file(l, w, p, k, guess, &f, err));
         done = charge(w, &f, 0, done);
         f.is.open_s = now;
         w->of[p][k % (KEPT + 1)] = w->n;
         w->files[w->n++] = f;
     }
-    w->at_s[p] = k + 1 < all + lag(p) ? done + think : (double)INFINITY;
+    w->at_s[p] = k + 1 < all + rui_live_lag(p) ? done + think : (double)INFINITY;
     w->end_s = fmax(w->end_s, done);
     return RU_OK;
 }
@@ -211,7 +206,7 @@ static ru_status play(live *l, ru_err *err)
         if (best == WORLDS * PIPELINES) {
             return RU_OK;
         }
-        int64_t wait = (int64_t)(1e9 * at / l->speed) - ru_time_since(ru_clock_now(), begun);
+        int64_t wait = (int64_t)(1e9 * at / l->is.speed) - ru_time_since(ru_clock_now(), begun);
         if (wait > 0) {
             ru_clock_pause(wait);
         }
@@ -219,29 +214,27 @@ static ru_status play(live *l, ru_err *err)
     }
 }
 
-/* Files of rounds from .. to in the order of their opening, which is about the same for all
- * pipelines; their cost in percent of all of them on the slow disk. */
-static double cost(const world *w, uint32_t from, uint32_t to)
+double rui_live_cost(const rui_live_file *files, uint32_t from, uint32_t to)
 {
     double hdd = 0, saved = 0;
     for (uint32_t k = from * STEPS * PIPELINES; k < to * STEPS * PIPELINES; k++) {
-        const live_file *f = &w->files[k];
+        const live_file *f = &files[k];
         hdd += ru_density_hdd(&ru_density_list, &f->is);
         saved += ru_density_saving(&ru_density_list, &f->is) * (double)f->in[0] / f->is.size_bytes;
     }
     return 100 * (hdd - saved) / hdd;
 }
 
-static ru_status oracle(const live *l, uint32_t from, uint32_t to, double *percent, ru_err *err)
+ru_status rui_live_oracle(const rui_live *l, const rui_live_file *of, uint32_t from, uint32_t to,
+                          ru_arena *arena, double *percent, ru_err *err)
 {
-    const world *w = &l->w[0];
     uint32_t n = to * STEPS * PIPELINES;
-    ru_density_file *files = RU_NEW(l->arena, ru_density_file, n);
+    ru_density_file *files = RU_NEW(arena, ru_density_file, n);
     if (files == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the benchmark is full");
     }
     for (uint32_t k = 0; k < n; k++) {
-        files[k] = w->files[k].is;
+        files[k] = of[k].is;
     }
     const ru_storage_in in = {.files = files,
                               .n = n,
@@ -252,7 +245,7 @@ static ru_status oracle(const live *l, uint32_t from, uint32_t to, double *perce
                               .window_s = 3600,
                               .method = RU_STORAGE_GREEDY};
     ru_storage_plan p;
-    RU_TRY(ru_plan_storage(&in, l->arena, l->arena, &p, err));
+    RU_TRY(ru_plan_storage(&in, arena, arena, &p, err));
     *percent = 100 * (p.hdd_usd - p.saving_usd) / p.hdd_usd;
     return RU_OK;
 }
@@ -262,11 +255,11 @@ static ru_status open_worlds(live *l, const char *dir, ru_err *err)
     for (uint32_t k = 0; k < WORLDS; k++) {
         world *w = &l->w[k];
         const ru_disk_tier tiers[2] = {
-            {ru_arena_printf(l->arena, "%s/fast %u", dir, k), l->quota_bytes},
+            {ru_arena_printf(l->arena, "%s/fast %u", dir, k), l->is.quota_bytes},
             {ru_arena_printf(l->arena, "%s/slow %u", dir, k), INT64_C(1) << 40}};
         const ru_tiers_options o = {.tiers = tiers, .n_tiers = 2, .space = "bench"};
         w->learned = k == 0;
-        w->files = RU_NEW(l->arena, live_file, (int64_t)l->rounds * STEPS * PIPELINES);
+        w->files = RU_NEW(l->arena, live_file, (int64_t)l->is.rounds * STEPS * PIPELINES);
         if (w->files == NULL || tiers[0].path == NULL || tiers[1].path == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "the arena of the benchmark is full");
         }
@@ -284,11 +277,11 @@ typedef struct seen {
 
 static ru_status one_run(live *l, const char *dir, uint32_t run, seen *s, ru_err *err)
 {
-    uint32_t half = l->rounds / 2, from = half / 2, at = 0;
+    uint32_t half = l->is.rounds / 2, from = half / 2, at = 0;
     const char *group;
     ru_tier_told told;
-    l->seed = 1 + run;
-    l->quota_bytes = (int64_t)(0.1 * peak_of(l));
+    l->is.seed = 1 + run;
+    l->is.quota_bytes = (int64_t)(0.1 * rui_live_peak(&l->is));
     memset(l->w, 0, sizeof l->w);
     ru_status st = open_worlds(l, dir, err);
     st = st == RU_OK ? play(l, err) : st;
@@ -303,12 +296,13 @@ static ru_status one_run(live *l, const char *dir, uint32_t run, seen *s, ru_err
         ru_tiers_close(l->w[k].t);
     }
     RU_TRY(st);
-    s->cost[run] = cost(&l->w[0], from, half);
-    s->fit[run] = cost(&l->w[1], from, half);
+    s->cost[run] = rui_live_cost(l->w[0].files, from, half);
+    s->fit[run] = rui_live_cost(l->w[1].files, from, half);
     s->span[run] = l->w[0].end_s;
     s->fit_span[run] = l->w[1].end_s;
-    s->renamed[run] = cost(&l->w[0], half, half + 30 < l->rounds ? half + 30 : l->rounds);
-    return oracle(l, from, half, &s->oracle[run], err);
+    s->renamed[run] =
+        rui_live_cost(l->w[0].files, half, half + 30 < l->is.rounds ? half + 30 : l->is.rounds);
+    return rui_live_oracle(&l->is, l->w[0].files, from, half, l->arena, &s->oracle[run], err);
 }
 
 static ru_status add(ru_bench *b, const char *name, const char *unit, ru_bench_stat ours,
@@ -340,8 +334,7 @@ ru_status rui_bench_live(ru_bench *b, const char *dir, ru_err *err)
     }
     *l = (live){.arena = b->arena,
                 .bytes = bytes,
-                .rounds = b->quick ? 60 : 240,
-                .speed = b->quick ? 20 : 1};
+                .is = {.rounds = b->quick ? 60 : 240, .speed = b->quick ? 20 : 1}};
     for (uint32_t run = 0; run < runs; run++) {
         const char *of = ru_arena_printf(b->arena, "%s/live %u", dir, run);
         RU_TRY(of != NULL ? one_run(l, of, run, s, err)
