@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "bench/bench.h"
 #include "bench/params/params.h"
+#include "bench/reader/reader.h"
 #include "bench/train/zoo.h"
 #include "bench/wire/bare.h"
 #include "bench/wire/collective.h"
@@ -267,6 +268,9 @@ ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
     }
     if (n > 0 && strcmp(words[0], "params") == 0) {
         return ru_bench_params_worker(words, n, err);
+    }
+    if (n > 0 && strcmp(words[0], "storage") == 0) {
+        return rui_bench_loop_worker(words + 1, n - 1, err);
     }
     if (n != 5) {
         return RU_FAIL(err, RU_E_USAGE, "a worker needs: train|infer MODEL THREADS f32|bf16 BATCH");

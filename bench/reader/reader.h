@@ -60,6 +60,10 @@ ru_status rui_bench_cold(ru_bench *b, ru_err *err);
 ru_status rui_bench_disk(ru_bench *b, ru_err *err);
 /* Rows of files of programs on two throttled folders in `dir`. */
 ru_status rui_bench_live(ru_bench *b, const char *dir, ru_err *err);
+/* The same on file systems of loop devices; its worker (bench/worker.c). Errors: RU_E_PERM,
+ * RU_E_MISSING, RU_E_CANCELLED. */
+ru_status rui_bench_loop(ru_bench *b, const char *dir, ru_err *err);
+ru_status rui_bench_loop_worker(const char *const *words, uint32_t n, ru_err *err);
 /* rubato bench storage. */
 ru_status ru_bench_storage(ru_bench *b, ru_err *err);
 /* Rows of processor time with fixed files and memory. */
