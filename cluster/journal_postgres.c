@@ -23,6 +23,7 @@
 #define RUI_PQ_LIST(X)         \
     X(connectStartParams)      \
     X(connectPoll)             \
+    X(backendPID)              \
     X(connectionUsedPassword)  \
     X(connectionNeedsPassword) \
     X(setNoticeProcessor)      \
@@ -64,6 +65,7 @@ typedef struct store {
     int64_t until; /* ... how long */
     int64_t seq;   /* of the last event */
     uint64_t epoch;
+    int session;       /* that led last, on the server; 0: none */
     char why[WHY_MAX]; /* the connection was lost, or could not be had */
 } store;
 
@@ -310,12 +312,35 @@ static ru_status reach(store *s, ru_err *err)
     return st;
 }
 
+/* Nobody has led since this one, whose session before has not ended on the server: end it. */
+static ru_status end_session(store *s, ru_err *err)
+{
+    char pid[16];
+    const char *value = pid;
+    (void)snprintf(pid, sizeof pid, "%d", s->session);
+    RU_TRY(ask(s,
+               "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND"
+               " granted AND pid = $1::int AND"
+               " (classid::bigint << 32 | objid::bigint) = " LOCK_LEAD,
+               1, &value, NULL, err));
+    return RU_FAIL(err, RU_E_PEER,
+                   "the journal %s is not there: the server has not ended the session from before",
+                   s->address);
+}
+
 static ru_status take(store *s, ru_err *err)
 {
     PGresult *r;
-    RU_TRY(ask(s, "SELECT pg_try_advisory_lock(" LOCK_LEAD ")", 0, NULL, &r, err));
+    RU_TRY(ask(s,
+               "SELECT pg_try_advisory_lock(" LOCK_LEAD "),"
+               " (SELECT epoch::bigint FROM rubato_cluster)",
+               0, NULL, &r, err));
     bool mine = s->getvalue(r, 0, 0)[0] != 0;
+    bool ours = s->session != 0 && (uint64_t)number(s, r, 0, 1) == s->epoch;
     s->clear(r);
+    if (!mine && ours) {
+        return end_session(s, err);
+    }
     if (!mine) {
         return RU_FAIL(err, RU_E_AGAIN, "another scheduler leads the cluster by the journal %s",
                        s->address);
@@ -328,6 +353,7 @@ static ru_status take(store *s, ru_err *err)
     int64_t seq = number(s, r, 0, 1), knew = s->seq;
     s->clear(r);
     s->leads = seq >= knew;
+    s->session = s->backendPID(s->db);
     s->seq = seq;
     return s->leads
                ? RU_OK
@@ -351,7 +377,8 @@ static ru_status lead(void *self, uint64_t *epoch, ru_err *err)
     }
     if (!s->leads) {
         ru_status st = take(s, err);
-        if (st != RU_OK && st != RU_E_AGAIN) {
+        if (st != RU_OK && st != RU_E_AGAIN && s->ready) {
+            (void)snprintf(s->why, sizeof s->why, "it cannot be led");
             hang_up(s); /* it may have the lock */
         }
         RU_TRY(st);

@@ -4,7 +4,7 @@
 #
 #   1. addresses with a password, a wrong password, no server: refused in a sentence; no password anywhere that others see.
 #   2. the leader is killed: the scheduler that waits goes on with the job, whose workers notice nothing.
-#   3. the server is killed and starts again: the job goes on, submissions are refused meanwhile, everything works afterwards.
+#   3. the server hangs, is killed and starts again: the job goes on, submissions are refused meanwhile, everything works afterwards.
 #   4. the database is full: the same, without a break.
 #   5. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
 #   6. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
@@ -49,6 +49,7 @@ waits_for() { # TEXT COMMAND...: until it says so
         sleep 0.1
     done
     fail "$*: '$now', not '$want'"
+    exit 1
 }
 until_so() { # COMMAND...
     local k
@@ -57,6 +58,7 @@ until_so() { # COMMAND...
         sleep 0.1
     done
     fail "never: $*: $(cat err.txt)"
+    exit 1
 }
 refused() { # CODE TEXT COMMAND...: in one sentence that has the text
     local code=0 want=$1 text=$2
@@ -160,15 +162,27 @@ grep -q 'count' <<<"$(cluster explain 1)" || fail "explain: $(cluster explain 1)
 echo "ok: another scheduler takes over"
 
 # -- 3
-kill -9 "$server"
-until_so grep -q 'nothing else is done' standby.a
-refused 75 'the journal postgres://.* is not there' submit mlp.yaml
+session=$(db "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")
+kill -STOP "$session" # as if the network between them were gone
+refused 75 'was lost while this was written' submit mlp.yaml
+refused 75 'is not there' submit mlp.yaml
 cluster ps >/dev/null || fail "ps needs the database"
-grep -q 'the journal is not there' <<<"$(cluster explain 1)" || fail "explain says nothing of the journal: $(cluster explain 1)"
+kill -CONT "$session"
+until_so cluster submit mlp.yaml
+n=$(cat out.txt) # 3 when the session had heard of the first one
+for ((k = 2; k <= n; k++)); do
+    cluster cancel $k >/dev/null || fail "job $k of $n is not there"
+    waits_for cancelled field $k state
+done
+kill -9 "$server"
+explains() { grep -q 'the journal is not there' <<<"$(cluster explain 1)"; }
+until_so explains
+refused 75 'is not there, so nothing was changed' submit mlp.yaml
+cluster ps >/dev/null || fail "ps needs the database"
 start_server
 until_so cluster submit mlp.yaml
-[[ $(cat out.txt) == 2 ]] || fail "after the server came back the job is number $(cat out.txt)"
-waits_for 1 field 2 workers
+[[ $(cat out.txt) == $((n + 1)) ]] || fail "after the server came back the job is number $(cat out.txt)"
+waits_for 1 field $((n + 1)) workers
 [[ $(workers 1) == "$before" ]] || fail "workers changed with the server: $before, now $(workers 1)"
 echo "ok: the server dies and comes back"
 
@@ -177,9 +191,9 @@ db "CREATE FUNCTION full_() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN RAISE
     CREATE TRIGGER full_ BEFORE INSERT ON rubato_journal FOR EACH STATEMENT EXECUTE FUNCTION full_()"
 refused 74 'cannot be written: No space left on device' submit mlp.yaml
 db 'DROP TRIGGER full_ ON rubato_journal'
-[[ $(cluster submit mlp.yaml) == 3 ]] || fail "after the database had room again"
+[[ $(cluster submit mlp.yaml) == $((n + 2)) ]] || fail "after the database had room again"
 [[ $(workers 1) == "$before" ]] || fail "workers changed with the full database"
-cluster cancel 3 >/dev/null
+cluster cancel $((n + 2)) >/dev/null
 echo "ok: a full database"
 
 # -- 5
@@ -193,8 +207,8 @@ until_so another
 kill -CONT "$a"
 until_so grep -q 'another scheduler leads' standby.a
 kill -0 "$a" || fail "a leader that lost the lead ended"
-cluster cancel 2 >/dev/null
-waits_for cancelled field 2 state
+cluster cancel $((n + 1)) >/dev/null
+waits_for cancelled field $((n + 1)) state
 for k in 1 2 3; do
     db "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted" >/dev/null
     until_so cluster scale 1 $((1 + k % 3)) # whoever leads by then
