@@ -86,4 +86,8 @@ RU_MUST_USE ru_status ru_stages_place(const ru_graph *model, const ru_step_optio
                                       const ru_placing *in, ru_arena *arena, ru_stages *out,
                                       ru_placed *placed, ru_err *err);
 
+/* The edge over which the value of `edge` comes to the device of its reader, once for all parts
+ * there: that of the part which computes first. */
+uint32_t ru_placed_lead(const ru_stages *s, const ru_placed *p, uint32_t edge);
+
 #endif

@@ -536,6 +536,33 @@ static void parts_go_in_their_order(void **state)
     close_rig(&r);
 }
 
+/* Two parts of a device that read one value of another device get it once, with that part which
+ * computes first; a value for two devices goes to each. */
+static void a_value_crosses_once(void **state)
+{
+    (void)state;
+    rig r;
+    uint32_t again = 0, other = 0;
+    open_rig(&r, &models[2]); /* the fan: its value is made on one device, a and c are on another */
+    for (uint32_t i = 0; i < r.stages.n_edges; i++) {
+        const ru_stage_edge *e = &r.stages.edges[i];
+        uint32_t lead = ru_placed_lead(&r.stages, &r.placed, i);
+        const ru_stage_edge *l = &r.stages.edges[lead];
+        assert_true(l->from == e->from && l->out.v == e->out.v);
+        assert_int_equal(r.placed.device[l->to], r.placed.device[e->to]);
+        assert_int_equal(ru_placed_lead(&r.stages, &r.placed, lead), lead);
+        again += lead != i;
+        for (uint32_t k = 0; k < i; k++) {
+            const ru_stage_edge *x = &r.stages.edges[k];
+            other += x->from == e->from && x->out.v == e->out.v &&
+                     r.placed.device[x->to] != r.placed.device[e->to];
+        }
+    }
+    assert_int_equal(again, 1);
+    assert_true(other >= 1);
+    close_rig(&r);
+}
+
 static void wrong_places_are_named(void **state)
 {
     (void)state;
@@ -567,4 +594,5 @@ static void wrong_places_are_named(void **state)
 RU_TESTS(train_stage, cmocka_unit_test(stages_are_the_step),
          cmocka_unit_test(a_tied_parameter_learns_in_one_stage),
          cmocka_unit_test(what_crosses_is_listed), cmocka_unit_test(wrong_cuts_are_named),
-         cmocka_unit_test(parts_go_in_their_order), cmocka_unit_test(wrong_places_are_named))
+         cmocka_unit_test(parts_go_in_their_order), cmocka_unit_test(a_value_crosses_once),
+         cmocka_unit_test(wrong_places_are_named))

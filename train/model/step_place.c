@@ -367,6 +367,29 @@ static ru_status find(void *self, const ru_graph *g, const bool *held, ru_arena 
     return RU_OK;
 }
 
+static uint32_t turn_of(const ru_placed *p, uint32_t part)
+{
+    uint32_t turn = 0;
+    while (p->order[turn] != part) {
+        turn++;
+    }
+    return turn;
+}
+
+uint32_t ru_placed_lead(const ru_stages *s, const ru_placed *p, uint32_t edge)
+{
+    const ru_stage_edge *e = &s->edges[edge];
+    uint32_t lead = edge;
+    RU_CHECK(edge < s->n_edges && e->to < p->n);
+    for (uint32_t i = 0; i < s->n_edges && !e->held; i++) {
+        const ru_stage_edge *x = &s->edges[i];
+        bool same = x->from == e->from && x->out.v == e->out.v && !x->held &&
+                    p->device[x->to] == p->device[e->to];
+        lead = same && turn_of(p, x->to) < turn_of(p, s->edges[lead].to) ? i : lead;
+    }
+    return lead;
+}
+
 ru_status ru_stages_place(const ru_graph *model, const ru_step_options *opt, const ru_placing *in,
                           ru_arena *arena, ru_stages *out, ru_placed *placed, ru_err *err)
 {

@@ -102,7 +102,9 @@ static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *byte
     }
     for (uint32_t i = 0; i < s.n_edges; i++) {
         uint32_t from = p.device[s.edges[i].from], to = p.device[s.edges[i].to];
+        bool again = ru_placed_lead(&s, &p, i) != i;
         int64_t piece = from != to ? rui_meter_piece_bytes(&s.edges[i], 1) : 0;
+        piece -= from != to && again ? ru_type_bytes(&s.edges[i].type) : 0;
         sum[from] += piece;
         sum[to] += piece;
     }
@@ -218,9 +220,9 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
 {
     uint32_t n = a->placed.n;
     ru_conf_pair *at = RU_NEW(a->m->arena, ru_conf_pair, n);
-    uint32_t *order = RU_NEW(a->m->arena, uint32_t, n);
+    uint32_t *order = RU_NEW(a->m->arena, uint32_t, n), *device = RU_NEW(a->m->arena, uint32_t, n);
     uint64_t used = 0;
-    if (at == NULL || order == NULL) {
+    if (at == NULL || order == NULL || device == NULL) {
         return full(err);
     }
     for (uint32_t k = 0; k < n; k++) { /* by start; equal ones in the order of the model */
@@ -232,6 +234,7 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
     }
     for (uint32_t k = 0; k < n; k++) {
         at[k] = (ru_conf_pair){a->placed.name[order[k]], p->device[order[k]] + 1};
+        device[k] = p->device[k];
         used |= UINT64_C(1) << p->device[order[k]];
     }
     *c = (ru_units_choice){
@@ -239,6 +242,7 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
     for (; used != 0; used &= used - 1) {
         c->used++;
     }
+    const ru_placed placed = {.device = device, .order = order, .n = n};
     int64_t single = 0;
     for (uint32_t k = 0; k < n; k++) {
         const unit_times *t = &a->times[k];
@@ -249,7 +253,8 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
         const ru_stage_edge *e = &a->stages.edges[i];
         bool crosses = p->device[e->from] != p->device[e->to];
         int64_t back = e->grad.v != 0 ? ru_type_bytes(&e->type) * a->micro : 0;
-        c->sent_bytes += crosses ? sent_bytes(a, e) + back : 0;
+        bool again = ru_placed_lead(&a->stages, &placed, i) != i;
+        c->sent_bytes += crosses ? (again ? 0 : sent_bytes(a, e)) + back : 0;
     }
     return RU_OK;
 }

@@ -304,7 +304,7 @@ static void put_links(rui_pipe_worker *w)
         const ru_stage_edge *e = &s->edges[i];
         uint32_t m = workers[e->from], n = workers[e->to];
         int64_t bytes = ru_type_bytes(&e->type), back = e->grad.v != 0 ? bytes : 0;
-        int64_t there = e->held ? 0 : bytes;
+        int64_t there = e->held || w->plan.lead[i] != i ? 0 : bytes;
         w->plan.edge[i] = w->n_links;
         for (uint32_t k = 0; k < m * n; k++) {
             uint32_t a = k / n, b = k % n, j = a;
@@ -361,12 +361,16 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
     }
     w->links = RU_NEW(w->arena, ru_pipe_link, n);
     w->plan = (rui_pipe_plan){.edge = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
+                              .lead = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
                               .news = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
                               .sum = RU_NEW(w->arena, uint32_t, s->n),
                               .bytes = RU_NEW(w->arena, int64_t, n)};
-    if (w->links == NULL || w->plan.edge == NULL || w->plan.news == NULL || w->plan.sum == NULL ||
-        w->plan.bytes == NULL) {
+    if (w->links == NULL || w->plan.edge == NULL || w->plan.lead == NULL || w->plan.news == NULL ||
+        w->plan.sum == NULL || w->plan.bytes == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        w->plan.lead[i] = w->seats.placed.n > 0 ? ru_placed_lead(s, &w->seats.placed, i) : i;
     }
     put_links(w);
     return RU_OK;

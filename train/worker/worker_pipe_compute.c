@@ -146,7 +146,8 @@ static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
     for (uint32_t i = 0; i < 2 * w->stages.n_edges; i++) {
         const ru_stage_edge *x = &w->stages.edges[i / 2];
         bool back = i % 2 == 1;
-        ru_value_id v = back ? x->grad : x->held ? (ru_value_id){0} : x->out;
+        bool sent = back || rui_pipe_own(w, x->to) != NULL || w->plan.lead[i / 2] == i / 2;
+        ru_value_id v = back ? x->grad : x->held || !sent ? (ru_value_id){0} : x->out;
         if ((back ? x->to : x->from) == w->at->stage && v.v != 0) {
             all[n] = (leaving){.w = w, .edge = i / 2, .back = back};
             ports[n] = (ru_exe_port){.value = v, .leaves = true, .fn = on_made, .self = &all[n]};
@@ -412,6 +413,18 @@ static ru_status feed(rui_pipe_worker *w, ru_exe *e, ru_err *err)
     return RU_OK;
 }
 
+/* What came over an edge, to all parts of this worker that read it. */
+static void spread(rui_pipe_worker *w, uint32_t edge, const void *piece)
+{
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
+        const ru_stage_edge *x = &w->stages.edges[i];
+        if (w->plan.lead[i] == edge && i != edge) { /* one micro-batch is on its way */
+            memcpy(ru_exe_input(rui_pipe_own(w, x->to)->slot[0], x->in), piece,
+                   (size_t)ru_type_bytes(&x->type));
+        }
+    }
+}
+
 /* What other stages sent into the inputs; back: gradients. */
 static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back)
 {
@@ -419,13 +432,17 @@ static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back)
         const ru_stage_edge *x = &w->stages.edges[i];
         ru_value_id v = back ? x->seed : x->held ? (ru_value_id){0} : x->in;
         bool here = rui_pipe_own(w, back ? x->to : x->from) != NULL; /* put there by on_made */
-        if ((back ? x->from : x->to) != w->at->stage || v.v == 0 || here) {
+        bool came = !back && w->plan.lead[i] != i; /* with that of an earlier part */
+        if ((back ? x->from : x->to) != w->at->stage || v.v == 0 || here || came) {
             continue;
         }
         void *piece;
         uint32_t number, link = link_of(w, i, back, &number);
         RU_TRY(rui_flow_place(w, link, number, &piece));
         memcpy(ru_exe_input(e, v), piece, (size_t)ru_type_bytes(&x->type));
+        if (!back) {
+            spread(w, i, piece);
+        }
         rui_flow_go(w, link, number);
     }
     return RU_OK;

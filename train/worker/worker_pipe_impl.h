@@ -74,6 +74,7 @@ typedef struct rui_pipe_part {
  * stages have its new values, to each worker of the other stage; of each stage its state. */
 typedef struct rui_pipe_plan {
     uint32_t *edge; /* [n_edges] its first link */
+    uint32_t *lead; /* [n_edges] that over which its value comes, for several parts of a device */
     uint32_t *news; /* [n_edges] the first of those of new values, if the edge is `held` */
     uint32_t *sum;  /* [stages] */
     uint32_t sums;  /* the first of all of them */
