@@ -120,16 +120,33 @@ static ru_status follow(rig *r, ru_err *err)
                : RU_FAIL(err, RU_E_USER, "the federation has %u rounds after 10 minutes", rounds);
 }
 
+/* Where the server listens: a port that was free. */
+static ru_status find_address(rig *r, ru_process *server, ru_err *err)
+{
+    static const char said[] = "clients join at ";
+    const char *line = "", *at = NULL;
+    while (line != NULL && at == NULL) {
+        RU_TRY(ru_process_line(server, 0, &line, err));
+        at = line != NULL ? strstr(line, said) : NULL;
+    }
+    r->address = at != NULL ? ru_arena_str(r->b->arena, at + sizeof said - 1) : NULL;
+    return r->address != NULL ? RU_OK : RU_FAIL(err, RU_E_USER, "rubato fed serve does not listen");
+}
+
 static ru_status run(rig *r, bool secure, double *seconds, ru_err *err)
 {
     ru_process *server = NULL;
     uint32_t rounds = 0;
-    const char *argv[] = {ru_bench_rubato(r->b->arena),
+    const char *argv[] = {"sh",
+                          "-c",
+                          "exec \"$@\" 2>&1", /* it says there where it listens, and little else */
+                          "sh",
+                          ru_bench_rubato(r->b->arena),
                           "fed",
                           "serve",
                           in_dir(r, "secure.yaml"),
                           "--listen",
-                          r->address,
+                          "127.0.0.1:0",
                           "--out",
                           r->run,
                           "--secret",
@@ -141,7 +158,7 @@ static ru_status run(rig *r, bool secure, double *seconds, ru_err *err)
         RU_TRY(ru_path_remove(r->run, err));
     }
     RU_TRY(start(r, argv, &server, err));
-    ru_status st = RU_OK;
+    ru_status st = find_address(r, server, err);
     for (uint32_t k = 0; k < CLIENTS && st == RU_OK; k++) {
         st = start_client(r, k, err);
     }
@@ -166,7 +183,7 @@ ru_status ru_bench_fleet_secure(ru_bench *b, ru_err *err)
 {
     double s[2][RU_BENCH_ROUNDS_MAX];
     uint32_t turns = b->quick ? 2 : 7;
-    rig r = {.b = b, .address = "127.0.0.1:19517"};
+    rig r = {.b = b};
     r.run = in_dir(&r, "secure-run");
     r.lines = ru_path_join(b->arena, r.run, "federation.jsonl");
     RU_TRY(ru_file_replace(in_dir(&r, "secure.yaml"), job_text, (int64_t)strlen(job_text), err));

@@ -187,7 +187,8 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now);
 
 typedef struct ru_chan_stats {
     int64_t tx_bytes, rx_bytes, tx_chunks, rx_chunks;       /* payload */
-    int64_t preemptions, inversions, thrown_bytes, refused; /* refused: handshakes and frames */
+    int64_t preemptions, inversions, thrown_bytes, refused; /* refused: handshakes and frames, */
+    int64_t denied;                                         /* ... of which for want of the token */
     int64_t demoted; /* messages that gave way to urgent streams: control had more than 2 % */
     double rate_bytes_per_s; /* estimate of the interface's egress */
     int64_t chunk_bytes;     /* in force */

@@ -114,6 +114,7 @@ void rui_log_refusal(ru_chan *ch, const char *address, const char *sentence)
 void rui_conn_refuse(ru_chan *ch, rui_conn *c, ru_status why, const char *text)
 {
     rui_log_refusal(ch, c->shake->address, text);
+    ch->stats.denied += why == RU_E_PERM;
     c->shake->err_status = why;
     c->shake->err_text = text;
     c->out = RUI_OUT_ERR;
@@ -390,6 +391,7 @@ ru_status rui_shake_body(ru_chan *ch, rui_conn *c, ru_time now)
         text[sizeof before - 1 + n] = '\0';
         uint32_t mends = c->dial != RUI_NONE ? ch->dials[c->dial].peer : RUI_NONE;
         rui_log_refusal(ch, c->shake->address, text);
+        ch->stats.denied += c->rx.iter == (uint32_t)RU_E_PERM;
         rui_conn_lost(ch, c, RU_E_PEER, now);
         if (mends != RUI_NONE && ch->peers[mends].state == RUI_PEER_CUT) {
             rui_peer_end(ch, mends, RU_E_PEER, true, now); /* there is nothing to mend */

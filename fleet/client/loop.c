@@ -334,7 +334,7 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
     char text[RU_GUEST_REASON_MAX + 300];
     ru_chan_stats s;
     ru_chan_stats_get(ru_guest_chan(c->guest), &s);
-    if (why == RU_E_PERM || (!c->up && s.refused > 0)) {
+    if (why == RU_E_PERM || (!c->up && s.denied > 0)) {
         (void)snprintf(text, sizeof text,
                        "%s refuses this client: %s; check that the token is of this server "
                        "(`rubato fed token NAME` there)",

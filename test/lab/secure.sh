@@ -6,7 +6,8 @@
 #      One is killed while it trains: its masks are taken out of the sum.
 #   2. too few are left: the job says so and waits, and goes on when another one joins.
 #   3. the server is killed with -9 and goes on.
-#   4. with noise the epsilon is told as without masks; what cannot be masked is refused; a simulation uses the same numbers.
+#   4. forty clients in each round agree on masks.
+#   5. with noise the epsilon is told as without masks; what cannot be masked is refused; a simulation uses the same numbers.
 . "$(dirname "$0")/feds.sh"
 cleanup() {
     jobs -p | xargs -r kill -CONT 2>/dev/null || true
@@ -109,7 +110,22 @@ ends few
 port=0
 LISTED=1 python3 "$here/fed_mean.py" check few 30 "${names[@]}" || fail "killed and waiting: another model than that of the script"
 
-# 4. noise on the sum; refusals; a simulation
+# 4. forty, with the samples of ten
+for k in $(seq 0 39); do
+    "$rubato" fed token many$k >many$k.token
+    cp c$((k % 10)).yaml many$k.yaml
+done
+serve many --set federated.per_round=40 --set federated.clients_min=40 --set federated.secure.threshold=21 --set federated.rounds=3
+for k in $(seq 0 39); do join many$k; done
+ends many
+python3 - <<'PY' || fail "rounds of forty: $(cat many/federation.jsonl)"
+import json
+
+rounds = [json.loads(line) for line in open("many/federation.jsonl")]
+assert len(rounds) == 3 and all(r["sent"] == 40 and 21 <= r["answers"] <= r["masked"] for r in rounds)
+PY
+
+# 5. noise on the sum; refusals; a simulation
 noise=(--set 'federated.privacy={clip: 0.5, noise: 8, delta: 1e-5}' --set federated.rounds=4 --set federated.per_round=3 --set federated.clients_min=3
     --set federated.secure.threshold=3)
 serve noise "${noise[@]}"

@@ -100,7 +100,7 @@ static const char *why_none(const ru_fetch *f, ru_status why)
 {
     ru_chan_stats s;
     ru_chan_stats_get(ru_guest_chan(f->guest), &s);
-    return s.refused > 0 || why == RU_E_PERM
+    return s.denied > 0 || why == RU_E_PERM
                ? "a process listens there and refuses the connection; check that the "
                  "token (RUBATO_TOKEN, --token-file) is that of `rubato export --listen`, or "
                  "OUT/weights-token of a running job"
