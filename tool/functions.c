@@ -8,20 +8,24 @@
 #include "fleet/functions.h"
 #include "fleet/shards.h"
 
-/* own, redis://HOST:PORT or s3://BUCKET/PREFIX */
+/* own, redis://HOST:PORT, rediss://HOST:PORT or s3://BUCKET/PREFIX */
 static ru_status check_store(const char *at, ru_err *err)
 {
-    bool redis = strncmp(at, "redis://", 8) == 0;
-    if (redis && strchr(at, '@') != NULL) {
+    uint32_t scheme = strncmp(at, "redis://", 8) == 0    ? 8
+                      : strncmp(at, "rediss://", 9) == 0 ? 9
+                                                         : 0;
+    if (scheme > 0 && strchr(at, '@') != NULL) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--store redis://...@...: others see options; put the password into the "
                        "environment as REDISCLI_AUTH");
     }
     return strcmp(at, "own") == 0 || (strncmp(at, "s3://", 5) == 0 && at[5] != '\0') ||
-                   (redis && at[8] != ':' && ru_link_tcp_address_ok(at + 8))
+                   (scheme > 0 && at[scheme] != ':' && ru_link_tcp_address_ok(at + scheme))
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
-                         "--store %s: expected own, redis://HOST:PORT or s3://BUCKET/PREFIX", at);
+                         "--store %s: expected own, redis://HOST:PORT, rediss://HOST:PORT or "
+                         "s3://BUCKET/PREFIX",
+                         at);
 }
 
 ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)

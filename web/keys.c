@@ -105,7 +105,11 @@ static void on_reply(void *self, const ru_redis_reply *r)
     asking *q = self;
     ru_err err = {0};
     int shown = (int)(r->n < 160 ? r->n : 160);
-    if (r->kind == 0) {
+    if (r->kind == 0 && r->refused) {
+        (void)RU_FAIL(&err, RU_E_PERM, "%s: %s; SSL_CERT_FILE names other authorities", q->of->name,
+                      r->text);
+        finish(q, err.status, err.text, NULL, 0);
+    } else if (r->kind == 0) {
         (void)RU_FAIL(&err, RU_E_PEER, "%s: %s", q->of->name, r->text);
         again(q, -1, &err);
     } else if (r->kind == '-' && (says(r, "NOAUTH") || says(r, "NOPERM") || says(r, "WRONGPASS"))) {
@@ -267,9 +271,10 @@ ru_status ru_keys_open(ru_loop *loop, const char *address, ru_arena *arena, ru_k
     }
     *k = (ru_keys){.loop = loop, .name = name, .base = ""};
     k->rng = ru_rng_from((uint64_t)ru_clock_now().ns, 0); /* of waits: workers differ */
-    if (strncmp(address, "redis://", 8) == 0) {
-        RU_TRY(
-            ru_redis_open(loop, address + 8, ru_conf_env("REDISCLI_AUTH"), arena, &k->redis, err));
+    bool tls = strncmp(address, "rediss://", 9) == 0;
+    if (tls || strncmp(address, "redis://", 8) == 0) {
+        RU_TRY(ru_redis_open(loop, address + (tls ? 9 : 8), tls, ru_conf_env("REDISCLI_AUTH"),
+                             arena, &k->redis, err));
     } else {
         RU_TRY(open_s3(k, address, arena, err));
     }

@@ -1,6 +1,7 @@
 /* Bytes by key in a store elsewhere: many requests of a loop at a time.
  *
  *   redis://HOST:PORT      SET with NX and an end after a day, GET, DEL; REDISCLI_AUTH: password
+ *   rediss://HOST:PORT     the same over TLS (web/redis_tls.h)
  *   s3://BUCKET[/PREFIX]   PUT, GET, DELETE with the login that objects have (web/objects.h)
  *
  * The first put of a key counts (Redis), or all are the same (S3). A store that is full, slow, away

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "web/redis_tls.h"
+
 enum { READ = 1, WRITE = 4 /* EPOLLIN, EPOLLOUT */, IN_BYTES = 64 << 10 };
 static const int64_t silent_ns = 20000000000, reply_max = INT64_C(1) << 30;
 
@@ -27,7 +29,8 @@ struct ru_redis {
     struct sockaddr_storage to;
     socklen_t to_bytes;
     const char *password;
-    int fd; /* -1: none */
+    rui_redis_tls *tls; /* NULL: bytes go as they are */
+    int fd;             /* -1: none */
     command *first, **end;
     bytes in, out;
 };
@@ -88,6 +91,9 @@ static command *cut(ru_redis *r)
     command *all = r->first;
     if (r->fd >= 0) {
         ru_loop_fd_off(r->loop, r->fd);
+        if (r->tls != NULL) {
+            rui_redis_tls_cut(r->tls);
+        }
         (void)close(r->fd);
     }
     r->fd = -1;
@@ -101,7 +107,10 @@ static command *cut(ru_redis *r)
 /* Commands under way end without a reply; those who wait may send more meanwhile. */
 static void broke(ru_redis *r, const char *why)
 {
-    const ru_redis_reply none = {.text = why, .n = (int64_t)strlen(why)};
+    bool refused = false;
+    const char *tls = r->tls != NULL ? rui_redis_tls_why(r->tls, &refused) : NULL;
+    why = tls != NULL ? tls : why;
+    const ru_redis_reply none = {.text = why, .n = (int64_t)strlen(why), .refused = refused};
     for (command *c = cut(r), *next; c != NULL; c = next) {
         next = c->next;
         if (c->done != NULL) {
@@ -147,7 +156,9 @@ static void put(bytes *b, const void *data, int64_t n)
 
 static ru_status want(ru_redis *r, ru_err *err)
 {
-    uint32_t events = READ | (r->out.at < r->out.n ? (uint32_t)WRITE : 0);
+    bool writes = r->out.at < r->out.n;
+    writes = r->tls != NULL ? rui_redis_tls_writes(r->tls, writes) : writes;
+    uint32_t events = READ | (writes ? (uint32_t)WRITE : 0);
     return ru_loop_fd(r->loop, r->fd, events, on_fd, r, err);
 }
 
@@ -190,31 +201,52 @@ static bool take(ru_redis *r, int64_t *missing)
     return true;
 }
 
+static ssize_t move_out(ru_redis *r, const void *data, size_t n)
+{
+    return r->tls != NULL ? rui_redis_tls_send(r->tls, data, n)
+                          : send(r->fd, data, n, MSG_NOSIGNAL);
+}
+
+static ssize_t move_in(ru_redis *r, void *into, size_t n)
+{
+    return r->tls != NULL ? rui_redis_tls_recv(r->tls, into, n) : recv(r->fd, into, n, 0);
+}
+
+/* What is to be sent, as far as the socket takes it. False: it broke. */
+static bool flush(ru_redis *r)
+{
+    while (r->out.at < r->out.n) {
+        ssize_t n = move_out(r, r->out.p + r->out.at, (size_t)(r->out.n - r->out.at));
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            break;
+        }
+        if (n <= 0) {
+            broke(r, n == 0 ? "it has closed the connection" : strerror(errno));
+            return false;
+        }
+        r->out.at += n;
+        watch(r);
+    }
+    return true;
+}
+
 static void on_fd(void *self, int fd, uint32_t events, ru_time now)
 {
     ru_redis *r = self;
     ru_err err = {0};
     int64_t missing = 0;
+    (void)fd;
     (void)events;
     (void)now;
-    while (r->out.at < r->out.n) {
-        ssize_t n = send(fd, r->out.p + r->out.at, (size_t)(r->out.n - r->out.at), MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-            break;
-        }
-        if (n < 0) {
-            broke(r, strerror(errno));
-            return;
-        }
-        r->out.at += n;
-        watch(r);
+    if (!flush(r)) {
+        return;
     }
     for (;;) {
         if (!room(&r->in, missing > IN_BYTES ? missing : IN_BYTES)) {
             broke(r, "there is no memory for its answer");
             return;
         }
-        ssize_t n = recv(fd, r->in.p + r->in.n, (size_t)(r->in.cap - r->in.n), 0);
+        ssize_t n = move_in(r, r->in.p + r->in.n, (size_t)(r->in.cap - r->in.n));
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             break;
         }
@@ -228,6 +260,10 @@ static void on_fd(void *self, int fd, uint32_t events, ru_time now)
             return;
         }
         watch(r);
+    }
+    /* What came may have been the end of a handshake. */
+    if (r->fd < 0 || !flush(r)) {
+        return;
     }
     if (want(r, &err) != RU_OK) {
         broke(r, "its socket cannot be watched");
@@ -244,6 +280,12 @@ static ru_status dial(ru_redis *r, ru_err *err)
     (void)setsockopt(r->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     /* What becomes of it is told by what is read and written. */
     (void)connect(r->fd, (const struct sockaddr *)&r->to, r->to_bytes);
+    if (r->tls != NULL && !rui_redis_tls_dial(r->tls, r->fd)) {
+        rui_redis_tls_cut(r->tls);
+        (void)close(r->fd);
+        r->fd = -1;
+        return RU_FAIL(err, RU_E_MEM, "no memory for TLS");
+    }
     return RU_OK;
 }
 
@@ -294,8 +336,8 @@ ru_status ru_redis_send(ru_redis *r, const ru_str *words, uint32_t n, ru_redis_d
     return RU_OK;
 }
 
-ru_status ru_redis_open(ru_loop *loop, const char *address, const char *password, ru_arena *arena,
-                        ru_redis **out, ru_err *err)
+ru_status ru_redis_open(ru_loop *loop, const char *address, bool tls, const char *password,
+                        ru_arena *arena, ru_redis **out, ru_err *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
     const char *colon = strrchr(address, ':'), *from = address;
@@ -310,11 +352,11 @@ ru_status ru_redis_open(ru_loop *loop, const char *address, const char *password
         return RU_FAIL(err, RU_E_MEM, "no memory for a client of Redis");
     }
     if (n == 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "redis://%s: expected redis://HOST:PORT", address);
+        return RU_FAIL(err, RU_E_CONFIG, "%s: expected HOST:PORT", address);
     }
     int rc = getaddrinfo(host, colon + 1, &hints, &found);
     if (rc != 0) {
-        return RU_FAIL(err, RU_E_PEER, "redis://%s: %s", address, gai_strerror(rc));
+        return RU_FAIL(err, RU_E_PEER, "%s: %s", address, gai_strerror(rc));
     }
     *r = (ru_redis){.loop = loop, .fd = -1};
     memcpy(&r->to, found->ai_addr, found->ai_addrlen);
@@ -322,6 +364,7 @@ ru_status ru_redis_open(ru_loop *loop, const char *address, const char *password
     freeaddrinfo(found);
     r->password = password != NULL ? ru_arena_str(arena, password) : NULL;
     r->end = &r->first;
+    RU_TRY(tls ? rui_redis_tls_open(host, arena, &r->tls, err) : RU_OK);
     *out = r;
     return RU_OK;
 }
@@ -335,6 +378,7 @@ void ru_redis_close(ru_redis *r)
         next = c->next;
         free(c);
     }
+    rui_redis_tls_close(r->tls);
     free(r->in.p);
     free(r->out.p);
 }

@@ -20,15 +20,18 @@ typedef struct ru_redis_reply {
     char kind;        /* '+' status, '-' error, ':' number, '$' bytes; 0: none came */
     const char *text; /* [n] view until `done` returns; kind 0: one clause, ended by NUL */
     int64_t n;        /* '$': -1: no such key */
+    bool refused;     /* kind 0: its certificate is not good, so asking again is of no use */
 } ru_redis_reply;
 
 typedef void (*ru_redis_done)(void *self, const ru_redis_reply *r);
 
-/* address: HOST:PORT; resolves the name, which may block. password: NULL: none; copied. Owner: in
- * `arena`, until ru_redis_close. Errors: RU_E_CONFIG (address), RU_E_PEER (no such host), RU_E_MEM.
+/* address: HOST:PORT; resolves the name, which may block. tls: web/redis_tls.h. password: NULL:
+ * none; copied. Owner: in `arena`, until ru_redis_close. Errors: RU_E_CONFIG (address), RU_E_PEER
+ * (no such host), RU_E_MEM.
  */
-RU_MUST_USE ru_status ru_redis_open(ru_loop *loop, const char *address, const char *password,
-                                    ru_arena *arena, ru_redis **out, ru_err *err);
+RU_MUST_USE ru_status ru_redis_open(ru_loop *loop, const char *address, bool tls,
+                                    const char *password, ru_arena *arena, ru_redis **out,
+                                    ru_err *err);
 /* Commands under way are dropped: their `done` is not called. NULL is fine. */
 void ru_redis_close(ru_redis *r);
 /* A command of `n` words, copied; its reply is no array. Errors: RU_E_MEM, RU_E_PEER (no socket);

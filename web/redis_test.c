@@ -45,7 +45,7 @@ static void open_world(world *w, const char *password)
     assert_ok(ru_loop_open(&w->loop, &err), err);
     assert_ok(ru_link_tcp_listen("127.0.0.1:0", &w->listener, address, &err), err);
     assert_int_equal(fcntl(w->listener, F_SETFL, O_NONBLOCK), 0);
-    assert_ok(ru_redis_open(w->loop, address, password, &w->arena, &w->redis, &err), err);
+    assert_ok(ru_redis_open(w->loop, address, false, password, &w->arena, &w->redis, &err), err);
 }
 
 static void hang_up(world *w)

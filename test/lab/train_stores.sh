@@ -5,6 +5,7 @@
 #      key is left there; another secret is refused with a sentence.
 #   2. Redis with a password, where redis-server is installed: the same; killed with -9 and started anew while
 #      it is used, it costs steps that are done again; full, it ends the run with a sentence and a checkpoint.
+#   3. Redis over TLS: the same; a certificate that nobody trusts, or of another host, is refused with a sentence.
 # No log has a secret.
 set -euo pipefail
 rubato=$(realpath "$1")
@@ -62,15 +63,16 @@ export REDISCLI_AUTH=verysecret
 redis() { # PORT: does it listen there?
     port=$1
     redis-server - >redis.log 2>&1 <<CONF &
-port $port
+${2:-}port $port
 bind 127.0.0.1
 requirepass verysecret
 save ""
+$([[ -z ${2:-} ]] || printf 'port 0\ntls-cert-file cert.pem\ntls-key-file key.pem\ntls-auth-clients no\n')
 CONF
     server=$!
     for _ in $(seq 1 3000); do
         kill -0 $server 2>/dev/null || return 1 # another program has the port
-        [[ $(redis-cli -p "$port" ping 2>/dev/null) == PONG ]] && return
+        [[ $(redis-cli -p "$port" ${2:+--tls --insecure} ping 2>/dev/null) == PONG ]] && return
         sleep 0.01
     done
     return 1
@@ -100,6 +102,26 @@ redis-cli -p "$port" config set maxmemory 1 >/dev/null
 redis-cli -p "$port" config set maxmemory-policy noeviction >/dev/null
 train full --store redis://127.0.0.1:$port && fail "a full store is no error"
 grep -q "redis://127.0.0.1:$port answers: OOM" full.log || fail "no word of a full store: $(cat full.log)"
+kill $server
+wait $server 2>/dev/null || true
+
+# 3. Redis over TLS
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -days 30 -subj /CN=store \
+    -addext subjectAltName=IP:127.0.0.1 2>/dev/null
+for _ in 1 2 3 4 5; do
+    redis $((20000 + RANDOM % 10000)) tls- && break
+done
+if grep -q "Bad directive\|tls.*not supported" redis.log; then
+    echo "the part of TLS is skipped: this redis-server has none"
+    exit $failed
+fi
+kill -0 $server 2>/dev/null || { echo "redis-server does not start: $(cat redis.log)" >&2; exit 1; }
+SSL_CERT_FILE=$PWD/cert.pem train tls --store rediss://127.0.0.1:$port || fail "Redis over TLS: $(tail -5 tls.log)"
+same tls own
+train strange --store rediss://127.0.0.1:$port && fail "a certificate that nobody trusts is taken"
+grep -q "rediss://127.0.0.1:$port: TLS: its certificate: self-signed certificate" strange.log || fail "no word of it: $(cat strange.log)"
+SSL_CERT_FILE=$PWD/cert.pem train other --store rediss://localhost:$port && fail "the certificate of another host is taken"
+grep -q 'its certificate: hostname mismatch' other.log || fail "no word of the host: $(cat other.log)"
 ! grep -l -e verysecret -e something ./*.log || fail "a log has a secret"
 kill $server
 wait $server 2>/dev/null || true
