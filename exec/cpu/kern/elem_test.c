@@ -2,6 +2,7 @@
  * that this CPU has. */
 #include "exec/cpu/kern/kern.h"
 
+#include <fenv.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -122,6 +123,61 @@ static void special_values_keep_their_meaning(void **state)
                              (double)x[i], (double)y[i], (double)want);
                 }
             }
+        }
+    }
+}
+
+/* Infinity is no reason to look for a lost NaN: no operation on the way makes one. */
+static void infinity_makes_no_nan(void **state)
+{
+    (void)state;
+    static const ru_kern_map1 ops[] = {RU_KERN_MAP1_Exp,  RU_KERN_MAP1_Tanh,     RU_KERN_MAP1_Erf,
+                                       RU_KERN_MAP1_Gelu, RU_KERN_MAP1_GeluTanh, RU_KERN_MAP1_Mish,
+                                       RU_KERN_MAP1_Elu,  RU_KERN_MAP1_Softplus, RU_KERN_MAP1_Log,
+                                       RU_KERN_MAP1_Selu, RU_KERN_MAP1_Sigmoid,  RU_KERN_MAP1_Celu};
+    float x[35], y[35];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t o = 0; k != NULL && o < RU_ARRAY_LEN(ops); o++) {
+            for (int i = 0; i < 35; i++) {
+                x[i] = i % 2 == 0 || ops[o] == RU_KERN_MAP1_Log ? INFINITY : -INFINITY;
+            }
+            feclearexcept(FE_ALL_EXCEPT);
+            k->map1(ops[o], 1.0f, 1.0f, RU_F32, x, y, 35);
+            if (fetestexcept(FE_INVALID) != 0) {
+                fail_msg("map %d on %s is invalid", (int)ops[o], k->name);
+            }
+        }
+    }
+}
+
+/* An element is the same beside any others. */
+static void neighbours_do_not_matter(void **state)
+{
+    (void)state;
+    enum { N = 4000 };
+    static float x[N], y[N], z[N];
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)i * 0.032f - 64.0f;
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k == NULL) {
+            continue;
+        }
+        for (int op = 0; op < 2; op++) {
+            ru_kern_map1 map = op == 0 ? RU_KERN_MAP1_Exp : RU_KERN_MAP1_Sigmoid;
+            x[7] = x[1300] = x[N - 1] = 0.0f;
+            k->map1(map, 0, 0, RU_F32, x, y, N);
+            x[7] = -100.0f;
+            x[1300] = 70.0f;
+            x[N - 1] = NAN;
+            k->map1(map, 0, 0, RU_F32, x, z, N);
+            assert_true(isnan(z[N - 1]));
+            y[7] = z[7];
+            y[1300] = z[1300];
+            y[N - 1] = z[N - 1];
+            assert_memory_equal(y, z, sizeof y);
         }
     }
 }
@@ -399,5 +455,6 @@ RU_TESTS(exec_elem, cmocka_unit_test(f16_rounds_once),
          cmocka_unit_test(quantised_by_the_definition), cmocka_unit_test(f16_converts_as_by_hand),
          cmocka_unit_test(floats_are_cut_to_whole_numbers), cmocka_unit_test(math_is_within_bounds),
          cmocka_unit_test(special_values_keep_their_meaning),
+         cmocka_unit_test(infinity_makes_no_nan), cmocka_unit_test(neighbours_do_not_matter),
          cmocka_unit_test(zeros_keep_their_sign), cmocka_unit_test(ranges_are_exact),
          cmocka_unit_test(bf16_rounds_once))

@@ -18,7 +18,7 @@ RU_KERN_INLINE float kv_clip(float x, float lo, float hi)
 /* e^x - 1 for x <= 0 and small x: by tanh(x/2), which keeps the low bits. */
 RU_KERN_INLINE float kv_expm1(float x)
 {
-    float th = kv_tanh(0.5f * x);
+    float th = kv_tanh(copysignf(kv_least(fabsf(x), 1.0f), x) * 0.5f);
     float small = 2.0f * th / (1.0f - th);
     return fabsf(x) < 1.0f ? small : kv_exp(x) - 1.0f;
 }
@@ -30,7 +30,7 @@ RU_KERN_INLINE float kv_mish(float x)
     float e = kv_exp_neg(-fabsf(x)), q = e * e;
     float n = x < 0.0f ? q + 2.0f * e : 1.0f + 2.0f * e;
     float d = x < 0.0f ? n + 2.0f : n + 2.0f * q;
-    return x == -INFINITY ? -0.0f : x * (n / d);
+    return kv_least(x, -88.0f) * (n / d); /* of numbers below 0; there n is 0 */
 }
 
 enum { TURN_MAX = 8192 }; /* to here three constants take multiples of pi/2 off in f32 */
@@ -70,7 +70,7 @@ static void softplus_f32(const float *xs, float *ys, int64_t n)
         float *y = ys + i;
 #pragma omp simd
         for (int64_t j = 0; j < w; j++) {
-            e[j] = kv_exp(-fabsf(x[j]));
+            e[j] = kv_exp_down(-fabsf(x[j]));
         }
 #pragma omp simd
         for (int64_t j = 0; j < w; j++) {
@@ -83,6 +83,43 @@ static void softplus_f32(const float *xs, float *ys, int64_t n)
         }
     }
 }
+
+/* Blocks in -64 .. 64 need no clamp and one power of two. */
+#define NEAR_MAP(name, near, far)                                   \
+    static void name(const float *xs, float *ys, int64_t n)         \
+    {                                                               \
+        for (int64_t i = 0; i < n; i += KV_BLOCK) {                 \
+            int64_t w = kv_min_i64(KV_BLOCK, n - i);                \
+            const float *x = xs + i;                                \
+            float *y = ys + i;                                      \
+            if (all_near(x, w)) {                                   \
+                _Pragma("omp simd") for (int64_t j = 0; j < w; j++) \
+                {                                                   \
+                    y[j] = near(x[j]);                              \
+                }                                                   \
+            } else {                                                \
+                _Pragma("omp simd") for (int64_t j = 0; j < w; j++) \
+                {                                                   \
+                    y[j] = far(x[j]);                               \
+                }                                                   \
+            }                                                       \
+        }                                                           \
+    }
+
+RU_KERN_INLINE bool all_near(const float *x, int64_t n)
+{
+    const uint32_t edge = kv_bits(64.0f);
+    uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t j = 0; j < n; j++) {
+        uint32_t size = kv_bits(x[j]) & 0x7fffffffu;
+        most = size > most ? size : most;
+    }
+    return most <= edge;
+}
+
+NEAR_MAP(exp_f32, kv_exp_near, kv_exp)
+NEAR_MAP(sigmoid_f32, kv_sigmoid_near, kv_sigmoid)
 
 /* Elements beyond the range of kv_turn go through the C library. */
 static bool turns_far(const float *xs, int64_t n)
@@ -106,6 +143,14 @@ static void map1_f32(ru_kern_map1 op, float a, float b, const float *xs, float *
 {
     if (op == RU_KERN_MAP1_Softplus) {
         softplus_f32(xs, ys, n);
+        return;
+    }
+    if (op == RU_KERN_MAP1_Exp) {
+        exp_f32(xs, ys, n);
+        return;
+    }
+    if (op == RU_KERN_MAP1_Sigmoid) {
+        sigmoid_f32(xs, ys, n);
         return;
     }
     if ((op == RU_KERN_MAP1_Sin || op == RU_KERN_MAP1_Cos) && turns_far(xs, n)) {

@@ -126,15 +126,23 @@ RU_KERN_INLINE float kv_pow2(int32_t n)
     return kv_float((uint32_t)(n + 127) << 23);
 }
 
+/* The least of two sizes by their bits, which NaN loses: a compiler that sees what a clamp of
+ * floats leads to drops it, and infinity minus infinity then looks like an operation that made a
+ * NaN (ru_pool_invalid). */
+RU_KERN_INLINE float kv_least(float x, float most)
+{
+    uint32_t u = kv_bits(x), m = kv_bits(most);
+    return kv_float(u < m ? u : m);
+}
+
 /* e^x. The power of two is applied in two halves so that denormal results round once more but never
  * vanish, and overflow becomes infinity by itself. */
 RU_KERN_INLINE float kv_exp(float x)
 {
-    float c = x > 89.0f ? 89.0f : x;
-    c = c < -104.0f ? -104.0f : c;
-    float t = c * 1.44269504f + 12582912.0f; /* rounds to an integer in the low mantissa bits */
-    int32_t n = (int32_t)(kv_bits(t) - 0x4b400000u);
-    t -= 12582912.0f;
+    float c = copysignf(kv_least(fabsf(x), 104.0f), x);
+    float t = c * 1.44269504f + 12583039.0f; /* rounds to an integer in the low mantissa bits */
+    int32_t n = (int32_t)(kv_bits(t) - 0x4b40007fu);
+    t -= 12583039.0f;
     float r = c - t * 0x1.62ep-1f;
     r -= t * 3.19461833e-05f;
     float p = 1.395171725e-03f;
@@ -144,16 +152,43 @@ RU_KERN_INLINE float kv_exp(float x)
     p = p * r + 5.000000101e-01f;
     float y = (p * r) * r + r + 1.0f;
     int32_t half = n >> 1;
-    return y * kv_pow2(half) * kv_pow2(n - half);
+    y = y * kv_pow2(half) * kv_pow2(n - half);
+    return x != x ? x : y;
 }
 
-/* e^x for x <= 0, flushed to zero below -87: one multiplication less, for softmax and the like. The
- * clamp is one of bits: a compiler that knows the last line drops one of floats, and infinity minus
- * infinity then looks like an operation that made a NaN (ru_pool_invalid). */
+/* e^x for -64 <= x <= 64 without the clamp of the others, bit for bit what kv_exp gives there: with
+ * smaller powers of two the product below loses digits. `raised`: s is 2^n of this power more. */
+RU_KERN_INLINE float kv_exp_raised(float x, const float raised)
+{
+    float t = x * 1.44269504f + (12583039.0f + raised); /* low bits: the exponent with its bias */
+    float s = kv_float(kv_bits(t) << 23);
+    t -= 12583039.0f + raised;
+    float r = x - t * 0x1.62ep-1f;
+    r -= t * 3.19461833e-05f;
+    float p = 1.395171725e-03f;
+    p = p * r + 8.369598410e-03f;
+    p = p * r + 4.166618728e-02f;
+    p = p * r + 1.666651289e-01f;
+    p = p * r + 5.000000101e-01f;
+    return s * ((p * r) * r + r) + s;
+}
+
+RU_KERN_INLINE float kv_exp_near(float x)
+{
+    return kv_exp_raised(x, 0.0f);
+}
+
+/* e^x for x <= 0, or of NaN anything: one power of two, 2^64 too large until the end, where
+ * denormal results are rounded. */
+RU_KERN_INLINE float kv_exp_down(float x)
+{
+    return kv_exp_raised(kv_least(x, -104.0f), 64.0f) * 0x1p-64f;
+}
+
+/* e^x for x <= 0, flushed to zero below -87: one multiplication less, for softmax and the like. */
 RU_KERN_INLINE float kv_exp_neg(float x)
 {
-    uint32_t u = kv_bits(x);
-    float c = kv_float(u < 0xc2ae0000u ? u : 0xc2ae0000u); /* -87 */
+    float c = kv_least(x, -87.0f);
     float t = c * 1.44269504f + 12582912.0f;
     uint32_t n = kv_bits(t) << 23;
     t -= 12582912.0f;
@@ -204,9 +239,17 @@ RU_KERN_INLINE float kv_log1p(float e)
 
 RU_KERN_INLINE float kv_sigmoid(float x)
 {
-    float e = kv_exp(-fabsf(x));
+    float e = kv_exp_down(-fabsf(x));
     float d = 1.0f / (1.0f + e);
     return x >= 0.0f ? d : (x != x ? x : e * d);
+}
+
+/* The same for -64 <= x <= 64. */
+RU_KERN_INLINE float kv_sigmoid_near(float x)
+{
+    float e = kv_exp_near(-fabsf(x));
+    float d = 1.0f / (1.0f + e);
+    return x >= 0.0f ? d : e * d;
 }
 
 /* The same for gates: below -87 it is 0, which saves the second half of the power of two. */
@@ -217,35 +260,19 @@ RU_KERN_INLINE float kv_gate(float x)
     return x >= 0.0f ? d : (x != x ? x : e * d);
 }
 
-/* e^x for -87 <= x <= 0 without the clamps of the others; NaN stays NaN. */
-RU_KERN_INLINE float kv_exp_down(float x)
-{
-    float t = x * 1.44269504f + 12583039.0f; /* the low bits are the exponent with its bias */
-    float s = kv_float(kv_bits(t) << 23);
-    t -= 12583039.0f;
-    float r = x - t * 0x1.62ep-1f;
-    r -= t * 3.19461833e-05f;
-    float p = 1.395171725e-03f;
-    p = p * r + 8.369598410e-03f;
-    p = p * r + 4.166618728e-02f;
-    p = p * r + 1.666651289e-01f;
-    p = p * r + 5.000000101e-01f;
-    return s * ((p * r) * r + r) + s;
-}
-
 RU_KERN_INLINE float kv_tanh(float x)
 {
-    float a = fabsf(x), s = x * x;
-    float e = kv_exp_down(a > 10.0f ? -20.0f : -2.0f * a);
+    float a = fabsf(x), c = kv_least(a, 10.0f), s = c * c;
+    float e = kv_exp_near(-2.0f * c);
     float big = 1.0f - 2.0f * e / (1.0f + e);
     float p = -5.717036560e-03f;
     p = p * s + 2.065057900e-02f;
     p = p * s + -5.374349526e-02f;
     p = p * s + 1.333149125e-01f;
     p = p * s + -3.333328392e-01f;
-    float small = (p * s) * x + x;
+    float small = (p * s) * c + a;
     /* One division for both signs; a sum of zeros of both signs is +0, and tanh(-0) is -0. */
-    return kv_float(kv_bits(a < 0.625f ? small : big) | (kv_bits(x) & 0x80000000u));
+    return kv_float(kv_bits(a >= 0.625f ? big : small) | (kv_bits(x) & 0x80000000u));
 }
 
 /* Phi(-a) * e^(a*a/2) for a >= 0, Phi the normal distribution: a polynomial in 1/(1 + 0.35 a),
@@ -290,7 +317,7 @@ RU_KERN_INLINE float kv_erf(float x)
     p = p * s + -3.761262714e-01f;
     p = p * s + 1.283791659e-01f;
     float small = p * x + x;
-    float z = a > 4.0f ? 4.0f : a;
+    float z = kv_least(a, 4.0f);
     float q = -1.855741139e-04f; /* -log(1 - erf(z)) from 1 on, where q has the digits it needs */
     q = q * z + 2.939608414e-03f;
     q = q * z + -2.180532180e-02f;
@@ -298,39 +325,36 @@ RU_KERN_INLINE float kv_erf(float x)
     q = q * z + 6.382256746e-01f;
     q = q * z + 1.127040029e+00f;
     q = q * z + 3.537177108e-04f;
-    float big = 1.0f - kv_exp_down(-q);
+    float big = 1.0f - kv_exp_near(-q);
     big = kv_float(kv_bits(big) | (kv_bits(x) & 0x80000000u));
-    return a < 1.0f ? small : big;
+    return a >= 1.0f ? big : small;
 }
 
 /* x * Phi(x); relative precision holds in the left tail, where the written-out form cancels. */
 RU_KERN_INLINE float kv_gelu(float x)
 {
-    float a = fabsf(x);
-    float tail = kv_gauss(x) * kv_mills(a > 14.0f ? 14.0f : a);
-    float y = x > 0.0f ? x - x * tail : x * tail;
-    y = x == INFINITY ? x : y;
-    return x == -INFINITY ? -0.0f : y;
+    float a = kv_least(fabsf(x), 14.0f); /* there the tail is 0 */
+    float tail = copysignf(a, x) * (kv_gauss(a) * kv_mills(a));
+    return x <= 0.0f ? tail : x - tail;
 }
 
 /* d/dx of the above: Phi(x) + x * phi(x). */
 RU_KERN_INLINE float kv_gelu_slope(float x)
 {
-    float a = fabsf(x);
-    float c = a > 14.0f ? 14.0f : a;
-    float g = kv_gauss(x);
-    float tail = g * kv_mills(c);
+    float a = kv_least(fabsf(x), 14.0f);
+    float g = kv_gauss(a);
+    float tail = g * kv_mills(a);
     float phi = x > 0.0f ? 1.0f - tail : tail;
-    float xc = x > 14.0f ? 14.0f : (x < -14.0f ? -14.0f : x);
-    return phi + xc * (0.398942280f * g);
+    float y = phi + copysignf(a, x) * (0.398942280f * g);
+    return x != x ? x : y;
 }
 
 /* The tanh form: x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3). */
 RU_KERN_INLINE float kv_gelu_tanh(float x)
 {
-    float u2 = x * (1.59576912f + 0.0713548162f * (x * x));
-    float y = x * kv_sigmoid(u2);
-    return x == -INFINITY ? -0.0f : y;
+    float c = kv_least(x, -20.0f); /* of numbers below 0; there the sigmoid is 0 */
+    float y = c * kv_sigmoid(c * (1.59576912f + 0.0713548162f * (c * c)));
+    return x != x ? x : y;
 }
 
 RU_KERN_INLINE float kv_gelu_tanh_slope(float x)
@@ -344,7 +368,7 @@ RU_KERN_INLINE float kv_gelu_tanh_slope(float x)
 
 RU_KERN_INLINE float kv_softplus(float x)
 {
-    float y = (x > 0.0f ? x : 0.0f) + kv_log1p(kv_exp(-fabsf(x)));
+    float y = (x > 0.0f ? x : 0.0f) + kv_log1p(kv_exp_down(-fabsf(x)));
     return x != x ? x : y;
 }
 
