@@ -218,36 +218,38 @@ void RUI_K(rui_kern_arg)(const ru_kern_scan *s, const float *x, int64_t *y, int6
     }
 }
 
-/* -- the k largest: a heap whose root is the worst that is kept ----------------------------------
- */
+/* -- the k largest ------------------------------------------------------------------------------
+ * Few of many: a heap whose root is the worst that is kept; stretches without anything better than
+ * that, which is most of them, are passed over in vectors. Else all are sorted by their digits. */
 
-typedef struct kept {
-    int32_t key, at;
-} kept;
+enum { TOP_COLS = RU_KERN_TOP_COLS, TOP_SPAN = 64, TOP_PIECE = 16, DIGIT = 256 };
 
-/* Integers in the order of the floats, both zeros equal, every NaN on top. */
-RU_KERN_INLINE int32_t key_of(float x, bool smallest)
+/* A key and, below it, the complement of its place: of equals the first is larger. */
+typedef uint64_t mark;
+
+/* In the order of the floats, both zeros equal, every NaN on top. */
+RU_KERN_INLINE mark mark_of(float x, bool smallest, int64_t at)
 {
     uint32_t u = x != x ? 0x7fc00000u : kv_bits(x + 0.0f);
-    int32_t key = (int32_t)(u >> 31 != 0 ? u ^ 0x7fffffffu : u);
-    return smallest ? ~key : key;
+    uint32_t key = u >> 31 != 0 ? ~u : u | 0x80000000u;
+    key = smallest ? ~key : key;
+    return (mark)key << 32 | (uint32_t)~at;
 }
 
-/* Does a come after b in the answer? */
-static bool worse(kept a, kept b)
+RU_KERN_INLINE int64_t place_of(mark m)
 {
-    return a.key < b.key || (a.key == b.key && a.at > b.at);
+    return (int64_t)(uint32_t)~m;
 }
 
-static void sink(kept *heap, int64_t n, int64_t i, kept x)
+static void sink(mark *heap, int64_t n, int64_t i, mark x)
 {
     for (;;) {
         int64_t c = 2 * i + 1;
         if (c >= n) {
             break;
         }
-        c += c + 1 < n && worse(heap[c + 1], heap[c]);
-        if (!worse(heap[c], x)) {
+        c += c + 1 < n && heap[c + 1] < heap[c];
+        if (heap[c] >= x) {
             break;
         }
         heap[i] = heap[c];
@@ -256,39 +258,228 @@ static void sink(kept *heap, int64_t n, int64_t i, kept x)
     heap[i] = x;
 }
 
-static void top_line(const ru_kern_scan *s, const float *x, float *y, int64_t *index, kept *heap)
+/* The first elements. */
+static void top_start(const ru_kern_scan *s, const float *x, mark *heap)
 {
     int64_t k = s->keep;
     for (int64_t i = 0; i < k; i++) {
-        heap[i] = (kept){key_of(x[i * s->inner], s->smallest), (int32_t)i};
+        heap[i] = mark_of(x[i * s->inner], s->smallest, i);
     }
     for (int64_t i = k / 2; i-- > 0;) {
         sink(heap, k, i, heap[i]);
     }
-    for (int64_t i = k; i < s->dim; i++) {
-        int32_t key = key_of(x[i * s->inner], s->smallest);
-        if (key > heap[0].key) {
-            sink(heap, k, 0, (kept){key, (int32_t)i});
-        }
+}
+
+/* Is any element above its floor, or no number? Floors are `step` apart: 0 or 1. */
+RU_KERN_INLINE bool top_any(const float *x, const int64_t n, float sign, const float *floors,
+                            const int64_t step)
+{
+    uint32_t any = 0;
+#pragma omp simd reduction(| : any)
+    for (int64_t j = 0; j < n; j++) {
+        any |= !(sign * x[j] <= floors[j * step]) ? 1u : 0u;
     }
-    for (int64_t i = k; i-- > 0;) { /* the worst goes last */
-        kept w = heap[0];
-        sink(heap, i, 0, heap[i]);
-        if (y != NULL) {
-            y[i * s->inner] = x[w.at * s->inner];
+    return any != 0;
+}
+
+/* One contiguous line. */
+static void top_line(const ru_kern_scan *s, const float *x, mark *heap)
+{
+    const float sign = s->smallest ? -1.0f : 1.0f;
+    top_start(s, x, heap);
+    float floor = sign * x[place_of(heap[0])];
+    for (int64_t i = s->keep, n; i < s->dim; i += n) {
+        n = kv_min_i64(TOP_SPAN, s->dim - i);
+        if (n == TOP_SPAN && !top_any(x + i, TOP_SPAN, sign, &floor, 0)) {
+            continue;
         }
-        if (index != NULL) {
-            index[i * s->inner] = w.at;
+        n = kv_min_i64(TOP_PIECE, n);
+        if (n == TOP_PIECE && !top_any(x + i, TOP_PIECE, sign, &floor, 0)) {
+            continue;
+        }
+        for (int64_t j = i; j < i + n; j++) {
+            mark m = mark_of(x[j], s->smallest, j);
+            if (m > heap[0]) {
+                sink(heap, s->keep, 0, m);
+            }
+        }
+        floor = sign * x[place_of(heap[0])];
+    }
+}
+
+/* Columns side by side, at most TOP_COLS, each with a heap. */
+static void top_columns(const ru_kern_scan *s, const float *x, int64_t cols, mark *heaps)
+{
+    const float sign = s->smallest ? -1.0f : 1.0f;
+    float floors[TOP_COLS];
+    for (int64_t j = 0; j < cols; j++) {
+        mark *heap = heaps + j * s->keep;
+        top_start(s, x + j, heap);
+        floors[j] = sign * x[place_of(heap[0]) * s->inner + j];
+    }
+    for (int64_t i = s->keep; i < s->dim; i++) {
+        const float *row = x + i * s->inner;
+        if (cols == TOP_COLS ? !top_any(row, TOP_COLS, sign, floors, 1)
+                             : !top_any(row, cols, sign, floors, 1)) {
+            continue;
+        }
+        for (int64_t j = 0; j < cols; j++) {
+            mark *heap = heaps + j * s->keep, m = mark_of(row[j], s->smallest, i);
+            if (m > heap[0]) {
+                sink(heap, s->keep, 0, m);
+                floors[j] = sign * x[place_of(heap[0]) * s->inner + j];
+            }
         }
     }
 }
 
-void RUI_K(rui_kern_topk)(const ru_kern_scan *s, const float *x, float *y, int64_t *index,
-                          void *work, int64_t o0, int64_t o1)
+/* The worst goes last. */
+static void heap_order(mark *heap, int64_t n)
 {
-    for (int64_t l = o0 * s->inner; l < o1 * s->inner && s->keep > 0; l++) {
-        int64_t o = l / s->inner, i = l % s->inner, to = o * s->keep * s->inner + i;
-        top_line(s, x + o * s->dim * s->inner + i, y == NULL ? NULL : y + to,
-                 index == NULL ? NULL : index + to, work);
+    for (int64_t i = n; i-- > 0;) {
+        mark worst = heap[0];
+        sink(heap, i, 0, heap[i]);
+        heap[i] = worst;
+    }
+}
+
+/* All of a line in order, the largest first; work: two lines. Digit after digit of the key from the
+ * last on; places are in order from the start. Digits that all have alike are left out. */
+static mark *sort_line(const ru_kern_scan *s, const float *x, mark *work)
+{
+    uint32_t count[4][DIGIT] = {{0}};
+    int64_t n = s->dim;
+    mark *from = work, *to = work + n;
+    for (int64_t i = 0; i < n; i++) {
+        from[i] = mark_of(x[i * s->inner], s->smallest, i);
+        for (int d = 0; d < 4; d++) {
+            count[d][from[i] >> (32 + 8 * d) & (DIGIT - 1)]++;
+        }
+    }
+    for (int d = 0; d < 4; d++) {
+        uint32_t *c = count[d], at = 0;
+        if (c[from[0] >> (32 + 8 * d) & (DIGIT - 1)] == (uint32_t)n) {
+            continue;
+        }
+        for (int v = DIGIT; v-- > 0;) {
+            uint32_t here = c[v];
+            c[v] = at;
+            at += here;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            to[c[from[i] >> (32 + 8 * d) & (DIGIT - 1)]++] = from[i];
+        }
+        mark *swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
+}
+
+/* A heap pays while its steps are few beside the elements and the counters that a sort goes
+ * through. */
+static bool sorts(const ru_kern_scan *s)
+{
+    int64_t levels = 1;
+    while (s->keep >> levels > 0) {
+        levels++;
+    }
+    return s->keep * levels > s->dim + 256;
+}
+
+int64_t RUI_K(rui_kern_topk_work)(const ru_kern_scan *s)
+{
+    int64_t lines = s->inner > 1 ? kv_min_i64(s->inner, TOP_COLS) : 1;
+    return (sorts(s) ? 2 * s->dim : lines * s->keep) * (int64_t)sizeof(mark);
+}
+
+static void top_out(const ru_kern_scan *s, const float *x, const mark *best, float *y,
+                    int64_t *index)
+{
+    for (int64_t i = 0; i < s->keep; i++) {
+        int64_t at = place_of(best[i]);
+        if (y != NULL) {
+            y[i * s->inner] = x[at * s->inner];
+        }
+        if (index != NULL) {
+            index[i * s->inner] = at;
+        }
+    }
+}
+
+/* The best one of columns side by side or, of contiguous lines, of `n` lines: a place of the
+ * largest, unless that of the smallest is a NaN, which comes last here. */
+static void top_one(const ru_kern_scan *s, const float *x, int64_t n, mark *best)
+{
+    const ru_kern_scan one = {.dim = s->dim, .inner = s->inner, .smallest = s->smallest};
+    const int64_t next = s->inner == 1 ? s->dim : 1;
+    int64_t at[TOP_COLS];
+    if (s->inner == 1) {
+        RUI_K(rui_kern_arg)(&one, x, at, 0, n);
+    } else {
+        arg_block(&one, x, at, n);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        float v = x[j * next + at[j] * s->inner];
+        best[j] = (uint32_t)~at[j];
+        if (v != v && s->smallest) {
+            top_columns(s, x + j * next, 1, best + j);
+        }
+    }
+}
+
+/* Contiguous lines of which one is kept. */
+static void top_lines_of_one(const ru_kern_scan *s, const float *x, float *y, int64_t *index,
+                             int64_t b0, int64_t b1)
+{
+    mark best[TOP_COLS];
+    for (int64_t b = b0, n; b < b1; b += n) {
+        n = kv_min_i64(TOP_COLS, b1 - b);
+        top_one(s, x + b * s->dim, n, best);
+        for (int64_t j = 0; j < n; j++) {
+            top_out(s, x + (b + j) * s->dim, best + j, y == NULL ? NULL : y + b + j,
+                    index == NULL ? NULL : index + b + j);
+        }
+    }
+}
+
+/* The best of columns side by side, each in a heap at the end. */
+static void top_few(const ru_kern_scan *s, const float *x, int64_t cols, mark *best)
+{
+    if (s->keep == 1) {
+        top_one(s, x, cols, best);
+    } else if (s->inner == 1) {
+        top_line(s, x, best);
+    } else {
+        top_columns(s, x, cols, best);
+    }
+}
+
+void RUI_K(rui_kern_topk)(const ru_kern_scan *s, const float *x, float *y, int64_t *index,
+                          void *work, int64_t b0, int64_t b1)
+{
+    const int64_t blocks = (s->inner + TOP_COLS - 1) / TOP_COLS, keep = s->keep;
+    const bool sort = sorts(s);
+    mark *best = work;
+    if (keep == 1 && s->inner == 1) {
+        top_lines_of_one(s, x, y, index, b0, b1);
+        return;
+    }
+    for (int64_t b = b0; b < b1; b++) {
+        int64_t o = b / blocks, c = b % blocks * TOP_COLS,
+                cols = kv_min_i64(TOP_COLS, s->inner - c);
+        const float *from = x + o * s->dim * s->inner + c;
+        if (!sort) {
+            top_few(s, from, cols, best);
+        }
+        for (int64_t j = 0; j < cols; j++) {
+            int64_t to = o * keep * s->inner + c + j;
+            mark *line = sort ? sort_line(s, from + j, best) : best + j * keep;
+            if (!sort) {
+                heap_order(line, keep);
+            }
+            top_out(s, from + j, line, y == NULL ? NULL : y + to,
+                    index == NULL ? NULL : index + to);
+        }
     }
 }

@@ -350,7 +350,8 @@ typedef struct ru_kern_pool {
     int64_t power; /* 1 to 4: the root of the sum of powers of |x|, all in double; 0: not */
     int64_t stride, taps, dilation;
     /* pool_rows: rows of the image are joined into a line, `before` and `after` elements of padding
-     * around `width` of theirs. Lines are `line`, rows of results `y_step` elements apart. */
+     * around `width` of theirs. Lines are `line`, rows of results `y_step` elements apart. Results
+     * of lines n * stride apart do not reach beyond their own. */
     int64_t plane_step, row_step, before, width, after, line, y_step;
     const float *count; /* [n] taps of a result along its row that a mean counts; NULL: sums */
 } ru_kern_pool;
@@ -412,6 +413,8 @@ typedef struct ru_kern_scan {
     bool smallest, last;     /* arg, topk: the smallest; arg: of equals the last */
     int64_t keep;            /* topk: 1 .. dim */
 } ru_kern_scan;
+
+enum { RU_KERN_TOP_COLS = 16 }; /* columns that topk takes at once */
 
 /* A stretch of the last axis of places: n elements from `to` on read `from`, `from` + step, ...;
  * from < 0: the fill. */
@@ -614,10 +617,12 @@ typedef struct ru_kern_add8 {
     /* For o0 .. o1 of the outer dim */                                                            \
     X(void, cumsum, (const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1))     \
     X(void, arg, (const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1))      \
-    /* y, index: [outer, keep, inner], either may be NULL; work: 8 * keep bytes */                 \
+    /* y, index: [outer, keep, inner], either may be NULL; work: topk_work(s) bytes. Blocks b0 ..  \
+     * b1 of at most RU_KERN_TOP_COLS columns of one of the outer dim */                           \
+    X(int64_t, topk_work, (const ru_kern_scan *s))                                                 \
     X(void, topk,                                                                                  \
-      (const ru_kern_scan *s, const float *x, float *y, int64_t *index, void *work, int64_t o0,    \
-       int64_t o1))                                                                                \
+      (const ru_kern_scan *s, const float *x, float *y, int64_t *index, void *work, int64_t b0,    \
+       int64_t b1))                                                                                \
     /* Rows r0 .. r1 (of the product of the outer dims) */                                         \
     X(void, places,                                                                                \
       (const ru_kern_places *p, const void *x, const void *fill, void *y, int64_t r0, int64_t r1)) \

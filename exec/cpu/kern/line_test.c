@@ -2,6 +2,7 @@
  * vector, rows that do not fill one, ties and NaN, on every instruction set that this CPU has. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/cpu/kern/kern.h"
 #include "test/test.h"
@@ -104,6 +105,68 @@ static void places_of_the_largest(void **state)
     free(x);
 }
 
+/* Does place a come before place b among the largest, or smallest? */
+static bool before(const float *x, int64_t a, int64_t b, int64_t step, bool smallest)
+{
+    float u = x[a * step], v = x[b * step];
+    bool equal = isnan(u) ? isnan(v) : u == v;
+    bool more = isnan(v) ? smallest && !isnan(u) : isnan(u) ? !smallest : smallest ? u < v : u > v;
+    return equal ? a < b : more;
+}
+
+/* Rank by rank: how many others come before. */
+static void check_top(const ru_kern *k, const ru_kern_scan *s, const float *x, int64_t outer)
+{
+    int64_t lines = outer * s->inner, blocks = outer * ((s->inner + 15) / 16);
+    float *y = malloc(sizeof(float) * (size_t)(lines * s->keep));
+    int64_t *index = malloc(sizeof(int64_t) * (size_t)(lines * s->keep));
+    void *work = malloc((size_t)k->topk_work(s));
+    k->topk(s, x, y, NULL, work, 0, blocks / 2);
+    k->topk(s, x, y, NULL, work, blocks / 2, blocks);
+    k->topk(s, x, NULL, index, work, 0, blocks);
+    for (int64_t l = 0; l < lines; l++) {
+        const float *line = x + l / s->inner * s->dim * s->inner + l % s->inner;
+        int64_t to = l / s->inner * s->keep * s->inner + l % s->inner;
+        for (int64_t r = 0; r < s->keep; r++) {
+            int64_t at = index[to + r * s->inner], rank = 0;
+            assert_in_range(at, 0, s->dim - 1);
+            for (int64_t i = 0; i < s->dim; i++) {
+                rank += before(line, i, at, s->inner, s->smallest);
+            }
+            assert_int_equal(rank, r);
+            assert_memory_equal(&y[to + r * s->inner], &line[at * s->inner], sizeof *y);
+        }
+    }
+    free(y);
+    free(index);
+    free(work);
+}
+
+static void largest_are_in_order(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {1, 5, 64, 200, 331}, inners[] = {1, 3, 16, 37};
+    enum { LINES = 2 * 37 };
+    float *x = malloc(sizeof(float) * LINES * 331);
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < 2 * 5 * 4; c++) {
+            ru_kern_scan s = {
+                .dim = dims[c / 8], .inner = inners[c / 2 % 4], .smallest = c % 2 == 1};
+            numbers(x, 2 * s.inner * s.dim, c);
+            for (int64_t i = 0; i < s.dim * s.inner; i += 29) {
+                x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? -0.0f : -INFINITY;
+            }
+            for (s.keep = 1; s.keep <= s.dim; s.keep += 1 + s.keep * 2) {
+                check_top(k, &s, x, 2);
+            }
+            s.keep = s.dim;
+            check_top(k, &s, x, 2);
+        }
+    }
+    free(x);
+}
+
 static void running_sums(void **state)
 {
     (void)state;
@@ -151,5 +214,33 @@ static void products_come_back(void **state)
     }
 }
 
-RU_TESTS(exec_line, cmocka_unit_test(products_come_back), cmocka_unit_test(short_rows_are_reduced),
-         cmocka_unit_test(places_of_the_largest), cmocka_unit_test(running_sums))
+/* Every size around a tile, whole matrices and cut ones; what is beside the result stays. */
+static void matrices_are_turned(void **state)
+{
+    (void)state;
+    enum { MOST = 35, LD = 41 };
+    static uint8_t x[MOST * LD * 8], y[MOST * LD * 8];
+    for (int64_t i = 0; i < (int64_t)sizeof x; i++) {
+        x[i] = (uint8_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 56);
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int64_t c = 0; k != NULL && c < 4 * MOST * MOST * 2; c++) {
+            int64_t bytes = 1 << c % 4, rows = 1 + c / 4 % MOST, cols = 1 + c / 4 / MOST % MOST;
+            int64_t ldx = c / 4 / MOST / MOST == 0 ? cols : LD, ldy = LD;
+            memset(y, 0xa5, sizeof y);
+            k->transpose(bytes, x, ldx, y, ldy, rows, cols);
+            for (int64_t j = 0; j < cols; j++) {
+                for (int64_t i = 0; i < LD; i++) {
+                    static const uint8_t none[8] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5};
+                    const uint8_t *want = i < rows ? x + (i * ldx + j) * bytes : none;
+                    assert_memory_equal(y + (j * ldy + i) * bytes, want, (size_t)bytes);
+                }
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_line, cmocka_unit_test(matrices_are_turned), cmocka_unit_test(products_come_back),
+         cmocka_unit_test(short_rows_are_reduced), cmocka_unit_test(places_of_the_largest),
+         cmocka_unit_test(largest_are_in_order), cmocka_unit_test(running_sums))

@@ -116,7 +116,10 @@ static void topk_part(const void *state, void *const *bufs, int64_t begin, int64
 static ru_status topk_run(void *state, void *const *bufs, const rui_run *run)
 {
     const scan_state *s = state;
-    rui_kern_for_own(run, topk_part, s, bufs, s->outer, 1, bufs[3], s->work);
+    int64_t blocks = (s->s.inner + RU_KERN_TOP_COLS - 1) / RU_KERN_TOP_COLS;
+    int64_t cols = s->s.inner < RU_KERN_TOP_COLS ? s->s.inner : RU_KERN_TOP_COLS;
+    rui_kern_for_own(run, topk_part, s, bufs, s->outer * blocks, rui_kern_grain(s->s.dim * cols),
+                     bufs[3], s->work);
     return RU_OK;
 }
 
@@ -134,7 +137,7 @@ ru_status rui_lower_kern_topk(rui_low *lo, const ru_node *n, ru_err *err)
     if (scan.s.keep <= 0 || scan.s.keep > scan.s.dim) {
         return RU_E_UNSUPPORTED;
     }
-    scan.work = (scan.s.keep * 8 + 63) / 64 * 64; /* a value and its place, each of four bytes */
+    scan.work = (scan.k->topk_work(&scan.s) + 63) / 64 * 64;
     s = keep_scan(lo, &scan);
     rui_buf bufs[4] = {
         in_f32(lo, n->in[0]),
