@@ -4,30 +4,34 @@
 #include "exec/cpu/kern/isa.h"
 
 #define COPY_RUN(type, name)                                                                  \
+    static void name##_fill(type *to, type v, int64_t n)                                      \
+    {                                                                                         \
+        for (int64_t j = 0; j < n; j++) {                                                     \
+            to[j] = v;                                                                        \
+        }                                                                                     \
+    }                                                                                         \
+    static void name##_step(type *to, const type *x, int64_t step, int64_t n)                 \
+    {                                                                                         \
+        for (int64_t j = 0; j < n; j++) {                                                     \
+            to[j] = x[j * step];                                                              \
+        }                                                                                     \
+    }                                                                                         \
     static void name(const ru_kern_places *p, int64_t row, const type *x, type *y, type fill) \
     {                                                                                         \
         for (int64_t r = 0; r < p->n_runs; r++) {                                             \
             const ru_kern_place_run *run = &p->runs[r];                                       \
             type *to = y + run->to;                                                           \
             if (row < 0 || run->from < 0) {                                                   \
-                for (int64_t j = 0; j < run->n; j++) {                                        \
-                    to[j] = fill;                                                             \
-                }                                                                             \
+                name##_fill(to, fill, run->n);                                                \
                 continue;                                                                     \
             }                                                                                 \
             const type *s = x + row + run->from;                                              \
             if (run->step == 1) {                                                             \
                 memcpy(to, s, sizeof(type) * (size_t)run->n);                                 \
             } else if (run->step == 0) {                                                      \
-                type v = s[0];                                                                \
-                for (int64_t j = 0; j < run->n; j++) {                                        \
-                    to[j] = v;                                                                \
-                }                                                                             \
+                name##_fill(to, s[0], run->n);                                                \
             } else {                                                                          \
-                int64_t step = run->step;                                                     \
-                for (int64_t j = 0; j < run->n; j++) {                                        \
-                    to[j] = s[j * step];                                                      \
-                }                                                                             \
+                name##_step(to, s, run->step, run->n);                                        \
             }                                                                                 \
         }                                                                                     \
         if (p->n_runs == 0) {                                                                 \

@@ -1,5 +1,6 @@
 /* Moving data: gather and its deterministic gradient, transposition, dropout. */
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/tile.h"
 
 static int64_t index_at(ru_dtype it, const void *index, int64_t i)
 {
@@ -48,66 +49,177 @@ int64_t RUI_K(rui_kern_gather_grad)(ru_dtype t, const void *dy, ru_dtype it, con
     return -1;
 }
 
-enum { TILE = 16 };
-
-/* Rows of a few neighbours come apart: strides that the compiler knows make shuffles. */
-#define APART(type)                                                                           \
-    RU_KERN_INLINE void apart_##type(const type *x, const int64_t cols, type *y, int64_t ldy, \
-                                     int64_t rows)                                            \
-    {                                                                                         \
-        for (int64_t j = 0; j < cols; j++) {                                                  \
-            _Pragma("omp simd") for (int64_t i = 0; i < rows; i++)                            \
-            {                                                                                 \
-                y[j * ldy + i] = x[i * cols + j];                                             \
-            }                                                                                 \
-        }                                                                                     \
+/* Of a few rows or columns that stand without gaps: steps that the compiler knows make shuffles. */
+#define FEW(type)                                                                                \
+    RU_KERN_INLINE void apart_##type(const type *x, const int64_t cols, type *y, int64_t ldy,    \
+                                     int64_t rows)                                               \
+    {                                                                                            \
+        for (int64_t j = 0; j < cols; j++) {                                                     \
+            _Pragma("omp simd") for (int64_t i = 0; i < rows; i++)                               \
+            {                                                                                    \
+                y[j * ldy + i] = x[i * cols + j];                                                \
+            }                                                                                    \
+        }                                                                                        \
+    }                                                                                            \
+    RU_KERN_INLINE void together_##type(const type *x, int64_t ldx, type *y, const int64_t rows, \
+                                        int64_t cols)                                            \
+    {                                                                                            \
+        _Pragma("omp simd") for (int64_t j = 0; j < cols; j++)                                   \
+        {                                                                                        \
+            _Pragma("GCC unroll 4") for (int64_t i = 0; i < rows; i++)                           \
+            {                                                                                    \
+                y[j * rows + i] = x[i * ldx + j];                                                \
+            }                                                                                    \
+        }                                                                                        \
+    }                                                                                            \
+    static bool few_##type(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows,       \
+                           int64_t cols)                                                         \
+    {                                                                                            \
+        bool apart = ldx == cols, together = ldy == rows;                                        \
+        if (apart && cols == 2) {                                                                \
+            apart_##type(x, 2, y, ldy, rows);                                                    \
+        } else if (apart && cols == 3) {                                                         \
+            apart_##type(x, 3, y, ldy, rows);                                                    \
+        } else if (apart && cols == 4) {                                                         \
+            apart_##type(x, 4, y, ldy, rows);                                                    \
+        } else if (together && rows == 2) {                                                      \
+            together_##type(x, ldx, y, 2, cols);                                                 \
+        } else if (together && rows == 3) {                                                      \
+            together_##type(x, ldx, y, 3, cols);                                                 \
+        } else if (together && rows == 4) {                                                      \
+            together_##type(x, ldx, y, 4, cols);                                                 \
+        } else {                                                                                 \
+            return false;                                                                        \
+        }                                                                                        \
+        return true;                                                                             \
     }
 
-APART(uint8_t)
-APART(uint16_t)
-APART(uint32_t)
-APART(uint64_t)
+FEW(uint8_t)
+FEW(uint16_t)
+FEW(uint32_t)
+FEW(uint64_t)
 
-#define TRANSPOSE_LOOP(type)                                                   \
-    do {                                                                       \
-        const type *xs = x;                                                    \
-        type *ys = y;                                                          \
-        if (cols == 2 && ldx == 2) {                                           \
-            apart_##type(xs, 2, ys, ldy, rows);                                \
-            return;                                                            \
-        }                                                                      \
-        if (cols == 4 && ldx == 4) {                                           \
-            apart_##type(xs, 4, ys, ldy, rows);                                \
-            return;                                                            \
-        }                                                                      \
-        for (int64_t r = 0; r < rows; r += TILE) {                             \
-            int64_t rw = kv_min_i64(TILE, rows - r);                           \
-            for (int64_t c = 0; c < cols; c += TILE) {                         \
-                int64_t cw = kv_min_i64(TILE, cols - c);                       \
-                for (int64_t j = 0; j < cw; j++) {                             \
-                    for (int64_t i = 0; i < rw; i++) {                         \
-                        ys[(c + j) * ldy + r + i] = xs[(r + i) * ldx + c + j]; \
-                    }                                                          \
-                }                                                              \
-            }                                                                  \
-        }                                                                      \
-    } while (0)
+/* N rows of N elements: rows i and i + N / 2 are zipped, as often as N halves. */
+#define ZIPS(type, N, name, low, high)                                                           \
+    typedef type name##_v __attribute__((vector_size(N * sizeof(type)), aligned(1), may_alias)); \
+    RU_KERN_INLINE void name##_tile(const type *x, int64_t ldx, type *y, int64_t ldy)            \
+    {                                                                                            \
+        name##_v r[N], u[N];                                                                     \
+        _Pragma("GCC unroll 16") for (int64_t i = 0; i < N; i++)                                 \
+        {                                                                                        \
+            r[i] = *(const name##_v *)(const void *)(x + i * ldx);                               \
+        }                                                                                        \
+        _Pragma("GCC unroll 4") for (int64_t left = N; left > 1; left /= 2)                      \
+        {                                                                                        \
+            _Pragma("GCC unroll 8") for (int64_t i = 0; i < N / 2; i++)                          \
+            {                                                                                    \
+                u[2 * i] = low(r[i], r[i + N / 2]);                                              \
+                u[2 * i + 1] = high(r[i], r[i + N / 2]);                                         \
+            }                                                                                    \
+            _Pragma("GCC unroll 16") for (int64_t i = 0; i < N; i++)                             \
+            {                                                                                    \
+                r[i] = u[i];                                                                     \
+            }                                                                                    \
+        }                                                                                        \
+        _Pragma("GCC unroll 16") for (int64_t i = 0; i < N; i++)                                 \
+        {                                                                                        \
+            *(name##_v *)(void *)(y + i * ldy) = r[i];                                           \
+        }                                                                                        \
+    }
+
+#define LOW_8(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH_8(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW_16(a, b) \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH_16(a, b) \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+
+ZIPS(uint8_t, 16, bytes, LOW_16, HIGH_16)
+ZIPS(uint16_t, 8, halves, LOW_8, HIGH_8)
+
+RU_KERN_INLINE void words_tile(const uint32_t *x, int64_t ldx, uint32_t *y, int64_t ldy)
+{
+    tile_v r[TILE_W];
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < TILE_W; i++) {
+        r[i] = tile_load((const float *)(const void *)(x + i * ldx));
+    }
+    tile_transpose(r);
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < TILE_W; i++) {
+        tile_store((float *)(void *)(y + i * ldy), r[i]);
+    }
+}
+
+RU_KERN_INLINE void pairs_tile(const uint64_t *x, int64_t ldx, uint64_t *y, int64_t ldy)
+{
+    for (int64_t j = 0; j < TILE_W; j++) {
+#pragma omp simd
+        for (int64_t i = 0; i < TILE_W; i++) {
+            y[j * ldy + i] = x[i * ldx + j];
+        }
+    }
+}
+
+/* Two tiles by two, so that lines of x and y are used while they are near. The last tile of a row
+ * or column overlaps the one before. */
+#define TURN(type, name, N)                                                                 \
+    static void name##_turn(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows, \
+                            int64_t cols)                                                   \
+    {                                                                                       \
+        if (few_##type(x, ldx, y, ldy, rows, cols)) {                                       \
+            return;                                                                         \
+        }                                                                                   \
+        if (rows < N) { /* along the few: the others are as many streams */                 \
+            for (int64_t j = 0; j < cols; j++) {                                            \
+                for (int64_t i = 0; i < rows; i++) {                                        \
+                    y[j * ldy + i] = x[i * ldx + j];                                        \
+                }                                                                           \
+            }                                                                               \
+            return;                                                                         \
+        }                                                                                   \
+        if (cols < N) {                                                                     \
+            for (int64_t i = 0; i < rows; i++) {                                            \
+                for (int64_t j = 0; j < cols; j++) {                                        \
+                    y[j * ldy + i] = x[i * ldx + j];                                        \
+                }                                                                           \
+            }                                                                               \
+            return;                                                                         \
+        }                                                                                   \
+        for (int64_t r = 0; r < rows; r += 2 * N) {                                         \
+            for (int64_t c = 0; c < cols; c += 2 * N) {                                     \
+                for (int64_t k = 0; k < 4; k++) {                                           \
+                    int64_t i = r + k / 2 * N, j = c + k % 2 * N;                           \
+                    if (i < rows && j < cols) {                                             \
+                        i = kv_min_i64(i, rows - N);                                        \
+                        j = kv_min_i64(j, cols - N);                                        \
+                        name##_tile(x + i * ldx + j, ldx, y + j * ldy + i, ldy);            \
+                    }                                                                       \
+                }                                                                           \
+            }                                                                               \
+        }                                                                                   \
+    }
+
+TURN(uint8_t, bytes, 16)
+TURN(uint16_t, halves, 8)
+TURN(uint32_t, words, 8)
+TURN(uint64_t, pairs, 8)
 
 void RUI_K(rui_kern_transpose)(int64_t bytes, const void *x, int64_t ldx, void *y, int64_t ldy,
                                int64_t rows, int64_t cols)
 {
     switch (bytes) {
     case 1:
-        TRANSPOSE_LOOP(uint8_t);
+        bytes_turn(x, ldx, y, ldy, rows, cols);
         break;
     case 2:
-        TRANSPOSE_LOOP(uint16_t);
+        halves_turn(x, ldx, y, ldy, rows, cols);
         break;
     case 4:
-        TRANSPOSE_LOOP(uint32_t);
+        words_turn(x, ldx, y, ldy, rows, cols);
         break;
     default:
-        TRANSPOSE_LOOP(uint64_t);
+        pairs_turn(x, ldx, y, ldy, rows, cols);
         break;
     }
 }

@@ -6,33 +6,44 @@
 
 #include "exec/cpu/kern/isa.h"
 
-/* to = the join of `count` rows of x, and of what is there with `more`. */
-#define POOL_JOIN(name, type, f)                                                            \
-    RU_KERN_INLINE void name##_join(const type *x, int64_t step, const int64_t count,       \
-                                    const bool more, type *to, int64_t n)                   \
-    {                                                                                       \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                 \
-        {                                                                                   \
-            type b = more ? to[i] : x[i];                                                   \
-            _Pragma("GCC unroll 4") for (int64_t r = more ? 0 : 1; r < count; r++)          \
-            {                                                                               \
-                type v = x[r * step + i];                                                   \
-                b = f;                                                                      \
-            }                                                                               \
-            to[i] = b;                                                                      \
-        }                                                                                   \
-    }                                                                                       \
-    static void name##_rows(const type *x, int64_t step, int64_t rows, bool more, type *to, \
-                            int64_t n)                                                      \
-    {                                                                                       \
-        for (int64_t r = 0; r < rows; r += 3, more = true) {                                \
-            const type *from = x + r * step;                                                \
-            if (more) {                                                                     \
-                POOL_COUNT(rows - r, name##_join(from, step, COUNT, true, to, n));          \
-            } else {                                                                        \
-                POOL_COUNT(rows - r, name##_join(from, step, COUNT, false, to, n));         \
-            }                                                                               \
-        }                                                                                   \
+enum { JOIN_ROWS = 4 };
+
+/* to = the join of `count` rows, and of what is there with `more`; all rows of `from`. */
+#define POOL_JOIN(name, type, f)                                                                \
+    RU_KERN_INLINE void name##_join(const type *const *x, const int64_t count, const bool more, \
+                                    type *to, int64_t n)                                        \
+    {                                                                                           \
+        const type *x0 = x[0], *x1 = x[count > 1 ? 1 : 0], *x2 = x[count > 2 ? 2 : 0],          \
+                   *x3 = x[count > 3 ? 3 : 0];                                                  \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                     \
+        {                                                                                       \
+            type b = more ? to[i] : x0[i];                                                      \
+            _Pragma("GCC unroll 4") for (int64_t r = more ? 0 : 1; r < count; r++)              \
+            {                                                                                   \
+                type v = r == 0 ? x0[i] : r == 1 ? x1[i] : r == 2 ? x2[i] : x3[i];              \
+                b = f;                                                                          \
+            }                                                                                   \
+            to[i] = b;                                                                          \
+        }                                                                                       \
+    }                                                                                           \
+    static void name##_rows(const ru_kern_pool *p, const ru_kern_pool_from *from, type *to,     \
+                            int64_t n)                                                          \
+    {                                                                                           \
+        const type *x[JOIN_ROWS], *plane = from->x;                                             \
+        int64_t rows = from->planes * from->rows, row = 0;                                      \
+        for (int64_t k = 0, c; k < rows; k += c) {                                              \
+            for (c = 0; c < JOIN_ROWS && k + c < rows; c++) {                                   \
+                x[c] = plane + row * p->row_step;                                               \
+                bool over = ++row == from->rows;                                                \
+                row = over ? 0 : row;                                                           \
+                plane += over ? p->plane_step : 0;                                              \
+            }                                                                                   \
+            if (k > 0) {                                                                        \
+                POOL_COUNT_4(c, name##_join(x, COUNT, true, to, n));                            \
+            } else {                                                                            \
+                POOL_COUNT_4(c, name##_join(x, COUNT, false, to, n));                           \
+            }                                                                                   \
+        }                                                                                       \
     }
 
 /* y = the join of `count` taps along a line, and of what is there with `more`. */
@@ -77,6 +88,17 @@
         }                       \
     } while (0)
 
+/* The same to 4. */
+#define POOL_COUNT_4(n, call)      \
+    do {                           \
+        if ((n) == 4) {            \
+            enum { COUNT = 4 };    \
+            call;                  \
+        } else {                   \
+            POOL_COUNT((n), call); \
+        }                          \
+    } while (0)
+
 /* Strides that the compiler knows make plain shuffles of strided reads. */
 #define POOL_KIND(name, type, outside, f)                                                          \
     POOL_JOIN(name, type, f)                                                                       \
@@ -91,9 +113,8 @@
         for (int64_t i = 0; i < after; i++) {                                                      \
             line[p->before + width + i] = outside;                                                 \
         }                                                                                          \
-        for (int64_t k = 0; k < from->planes && width > 0; k++) {                                  \
-            name##_rows((const type *)from->x + k * p->plane_step, p->row_step, from->rows, k > 0, \
-                        line + p->before, width);                                                  \
+        if (width > 0) {                                                                           \
+            name##_rows(p, from, line + p->before, width);                                         \
         }                                                                                          \
     }                                                                                              \
     static void name##_lines(const ru_kern_pool *p, const ru_kern_pool_from *from, int64_t n_from, \
@@ -102,7 +123,9 @@
         for (int64_t r = 0; r < n_from; r++) {                                                     \
             name##_line(p, &from[r], lines + r * p->line);                                         \
         }                                                                                          \
-        for (int64_t r = 0; r < n_from; r++) {                                                     \
+        bool one = p->line == n * p->stride && p->y_step == n; /* lines in one */                  \
+        n *= one ? n_from : 1;                                                                     \
+        for (int64_t r = 0; r < (one ? 1 : n_from); r++) {                                         \
             const type *line = lines + r * p->line;                                                \
             type *to = y + r * p->y_step;                                                          \
             if (p->stride == 1) {                                                                  \

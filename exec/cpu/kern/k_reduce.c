@@ -2,6 +2,7 @@
  * are added pairwise: the same order on every instruction set and for every number of threads.
  * Short rows are summed element by element, columns row by row. */
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/tile.h"
 
 /* acc[j] = f(acc[j], v) over all elements; v is the element, s the accumulator. */
 #define REDUCE_LOOP(f)                                                 \
@@ -141,6 +142,79 @@ float RUI_K(rui_kern_reduce)(ru_kern_red op, ru_dtype t, const void *x, int64_t 
 
 enum { SHORT_ROWS = 16 };
 
+typedef int32_t tile_mask __attribute__((vector_size(TILE_W * 4), may_alias));
+
+RU_KERN_INLINE tile_v tile_pick(tile_mask first, tile_v a, tile_v b)
+{
+    return (tile_v)(((tile_mask)a & first) | ((tile_mask)b & ~first));
+}
+
+RU_KERN_INLINE tile_v tile_join(const ru_kern_red op, tile_v v, tile_v s)
+{
+    switch (op) {
+    case RU_KERN_RED_SUM_SQUARE:
+        return s + v * v;
+    case RU_KERN_RED_SUM_ABS:
+        return s + (tile_v)((tile_mask)v & 0x7fffffff);
+    case RU_KERN_RED_MAX:
+        return tile_pick((tile_mask)(v > s) | (tile_mask)(v != v), v, s);
+    case RU_KERN_RED_MIN:
+        return tile_pick((tile_mask)(v < s) | (tile_mask)(v != v), v, s);
+    case RU_KERN_RED_PROD:
+        return s * v;
+    case RU_KERN_RED_SUM:
+        break;
+    }
+    return s + v;
+}
+
+/* TILE_W rows, turned in registers; a tile that hangs over the end of the rows reads what follows.
+ */
+RU_KERN_INLINE void tile_rows(const ru_kern_red op, const float *x, int64_t n, float *y)
+{
+    tile_v acc = (tile_v){0} + start_of(op);
+    for (int64_t k = 0; k < n; k += TILE_W) {
+        tile_v r[TILE_W];
+        int64_t w = n - k;
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < TILE_W; i++) {
+            r[i] = tile_load(x + i * n + k);
+        }
+        tile_transpose(r);
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < TILE_W; i++) {
+            if (i < w) {
+                acc = tile_join(op, r[i], acc);
+            }
+        }
+    }
+    tile_store(y, acc);
+}
+
+static void short_tile(ru_kern_red op, const float *x, int64_t n, float *y)
+{
+    switch (op) {
+    case RU_KERN_RED_SUM:
+        tile_rows(RU_KERN_RED_SUM, x, n, y);
+        break;
+    case RU_KERN_RED_SUM_SQUARE:
+        tile_rows(RU_KERN_RED_SUM_SQUARE, x, n, y);
+        break;
+    case RU_KERN_RED_SUM_ABS:
+        tile_rows(RU_KERN_RED_SUM_ABS, x, n, y);
+        break;
+    case RU_KERN_RED_MAX:
+        tile_rows(RU_KERN_RED_MAX, x, n, y);
+        break;
+    case RU_KERN_RED_MIN:
+        tile_rows(RU_KERN_RED_MIN, x, n, y);
+        break;
+    case RU_KERN_RED_PROD:
+        tile_rows(RU_KERN_RED_PROD, x, n, y);
+        break;
+    }
+}
+
 #define SHORT_LOOP(f)                                          \
     for (int64_t k = 0; k < n; k++) {                          \
         _Pragma("omp simd") for (int64_t j = 0; j < rows; j++) \
@@ -176,6 +250,27 @@ RU_KERN_INLINE void short_rows(ru_kern_red op, const float *x, const int64_t row
 }
 #undef SHORT_LOOP
 
+/* w rows; `room`: floats that may be read from x on. */
+static void short_group(ru_kern_red op, const float *x, int64_t w, int64_t n, int64_t room,
+                        float *y)
+{
+    int64_t r = 0, reach = (TILE_W - 1) * n + (n + TILE_W - 1) / TILE_W * TILE_W;
+    if (w == SHORT_ROWS && n == 2) { /* steps that the compiler knows make shuffles */
+        short_rows(op, x, SHORT_ROWS, 2, y);
+        return;
+    }
+    if (w == SHORT_ROWS && n == 4) {
+        short_rows(op, x, SHORT_ROWS, 4, y);
+        return;
+    }
+    for (; n > 2 && r + TILE_W <= w && r * n + reach <= room; r += TILE_W) {
+        short_tile(op, x + r * n, n, y + r);
+    }
+    if (r < w) {
+        short_rows(op, x + r * n, w - r, n, y + r);
+    }
+}
+
 void RUI_K(rui_kern_reduce_rows)(ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t n,
                                  float *y)
 {
@@ -190,11 +285,7 @@ void RUI_K(rui_kern_reduce_rows)(ru_kern_red op, ru_dtype t, const void *x, int6
     for (int64_t r = 0; r < rows; r += SHORT_ROWS) {
         int64_t w = kv_min_i64(SHORT_ROWS, rows - r);
         const float *from = kv_load(t, x, r * n, w * n, buf);
-        if (w == SHORT_ROWS) {
-            short_rows(op, from, SHORT_ROWS, n, y + r);
-        } else {
-            short_rows(op, from, w, n, y + r);
-        }
+        short_group(op, from, w, n, t == RU_F32 ? (rows - r) * n : w * n, y + r);
     }
 }
 

@@ -82,13 +82,26 @@ static void join(rui_low *lo, rui_places *p, uint32_t d)
     p->rank--;
 }
 
-/* Whole neighbours become one axis; a short last axis is joined to the one before. */
+/* Do two axes repeat one element, in a table of bearable size? */
+static bool one_for_all(const rui_places *p, uint32_t d)
+{
+    bool one = p->in[d] == 1 && p->in[d + 1] == 1 && p->out[d] <= ROW_MAX / p->out[d + 1];
+    for (uint32_t k = d; one && k < d + 2; k++) {
+        for (int64_t i = 0; one && i < p->out[k]; i++) {
+            one = p->from[k][i] == 0;
+        }
+    }
+    return one;
+}
+
+/* Whole neighbours become one axis, and those that repeat one element; a short last axis is joined
+ * to the one before. */
 static void merge(rui_low *lo, rui_places *p)
 {
     for (uint32_t d = 0; d + 1 < p->rank && rui_done(lo) == RU_OK;) {
         bool last = d + 2 == p->rank;
         bool small = last && p->out[d + 1] < ROW_MIN && p->out[d] * p->out[d + 1] <= ROW_MAX;
-        if ((whole(p, d) && whole(p, d + 1)) || small) {
+        if ((whole(p, d) && whole(p, d + 1)) || one_for_all(p, d) || small) {
             join(lo, p, d);
             d = d > 0 ? d - 1 : 0;
         } else {

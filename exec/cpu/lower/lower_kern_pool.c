@@ -175,6 +175,8 @@ static void along_lines(const pool_state *s, void *const *bufs, int64_t k, int64
     int64_t first = i0 < 0 ? 0 : i0, last = i1 < s->in[2] ? i1 : s->in[2];
     first = first < i1 ? first : i1;
     last = last > first ? last : first;
+    int64_t line = (i1 - i0 + 15) / 16 * 16, next = n * s->stride[2];
+    line = n == s->out[2] && next >= i1 - i0 && next < line ? next : line; /* rows make one line */
     const ru_kern_pool p = {.t = s->t,
                             .max = s->max,
                             .power = s->power,
@@ -186,7 +188,7 @@ static void along_lines(const pool_state *s, void *const *bufs, int64_t k, int64
                             .before = first - i0,
                             .width = last - first,
                             .after = i1 - last,
-                            .line = (i1 - i0 + 15) / 16 * 16,
+                            .line = line,
                             .y_step = s->out[2],
                             .count = s->count == NULL ? NULL : s->count + from};
     int64_t b = k % s->out[1], a = k / s->out[1] % s->out[0], plane = k / (s->out[0] * s->out[1]);

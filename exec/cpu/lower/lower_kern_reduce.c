@@ -7,6 +7,7 @@
 
 enum { BLOCK_ROWS = 128 }; /* rows of channels that make one partial sum: fixed */
 enum { LANES_MAX = 64 };
+enum { NEAR_ROWS = 1024 }; /* results that are finished while they are in L1 */
 enum { ALL_BLOCK = 8192 }; /* elements of one partial sum when everything is reduced: fixed */
 
 typedef enum reduce_after { AFTER_NONE, AFTER_MEAN, AFTER_SQRT, AFTER_LOG } reduce_after;
@@ -54,8 +55,15 @@ static float finish(const reduce_state *s, float v)
 
 static void finish_all(const reduce_state *s, float *y, int64_t begin, int64_t end)
 {
-    for (int64_t i = begin; s->after != AFTER_NONE && i < end; i++) {
-        y[i] = finish(s, y[i]);
+    float count = (float)fmax(s->r.count, 1);
+    if (s->after == AFTER_MEAN && (double)count == fmax(s->r.count, 1)) { /* rounds as `finish` */
+        s->k->map2(RU_KERN_MAP2_Div, 0, 0, RU_F32, y + begin, 1, &count, 0, y + begin, end - begin);
+    } else if (s->after == AFTER_SQRT) {
+        s->k->map1(RU_KERN_MAP1_Sqrt, 0, 0, RU_F32, y + begin, y + begin, end - begin);
+    } else {
+        for (int64_t i = begin; s->after != AFTER_NONE && i < end; i++) {
+            y[i] = finish(s, y[i]);
+        }
     }
 }
 
@@ -65,10 +73,13 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
     const reduce_state *s = state;
     float *y = bufs[1];
     int64_t bytes = ru_dtype_bytes(s->t);
+    for (int64_t k = begin, n; s->r.outer == 1 && k < end; k += n) {
+        n = end - k < NEAR_ROWS ? end - k : NEAR_ROWS;
+        s->k->reduce_rows(s->op, s->t, (const char *)bufs[0] + k * s->r.inner * bytes, n,
+                          s->r.inner, y + k);
+        finish_all(s, y, k, k + n);
+    }
     if (s->r.outer == 1) {
-        s->k->reduce_rows(s->op, s->t, (const char *)bufs[0] + begin * s->r.inner * bytes,
-                          end - begin, s->r.inner, y + begin);
-        finish_all(s, y, begin, end);
         return;
     }
     for (int64_t k = begin; k < end; k++) {
