@@ -14,12 +14,39 @@ _SLICE_NS = 50_000_000  # a thread that waits looks so often whether it shall en
 _SUMS = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
+class _Work(dist.Work):
+    """A collective under way; Ctrl-C ends a wait for it."""
+
+    def __init__(self, work):
+        super().__init__()
+        self._work, self._ended, self._raised = work, threading.Event(), None
+
+    def end(self, raised):
+        self._raised = raised
+        self._ended.set()
+
+    def wait(self, timeout=None):
+        self._ended.wait()
+        if self._raised is not None:  # torch's own kind of work keeps it to itself
+            raise self._raised[0]
+        return True
+
+    def is_completed(self):
+        return self._ended.is_set()
+
+    def result(self):
+        return self._work.result()
+
+    def get_future(self):
+        return self._work.get_future()
+
+
 class RubatoGroup(dist.ProcessGroup):
     """Collectives over Rubato's network: all-reduce and reduce-scatter (sum, mean) of float32 and bfloat16, broadcast,
     all-gather, barrier; of dense tensors on the CPU. Any other call raises with its name.
 
-    All ranks call the same collectives in the same order. A rank that is lost ends the group: what waits raises
-    RuntimeError, later calls PeerError; both name it.
+    All ranks call the same collectives in the same order. A rank that is lost ends the group: what waits and later
+    calls raise PeerError (in a backward pass RuntimeError) and name it.
     """
 
     def __init__(self, store, rank, size, timeout):
@@ -80,10 +107,11 @@ class RubatoGroup(dist.ProcessGroup):
                 raise raised[0]
             return result
 
-        self._works.append((entries, ended))
-        self._more.release()
         # Only what a callback raises is an error for DistributedDataParallel; an exception that is set breaks it.
-        return _create_work_from_future(ended.then(end))
+        work = _Work(_create_work_from_future(ended.then(end)))
+        self._works.append((entries, ended, work))
+        self._more.release()
+        return work
 
     def _complete(self):
         err, late_ns = ffi.new("ru_err *"), int(self._timeout.total_seconds() * 1e9)
@@ -91,7 +119,7 @@ class RubatoGroup(dist.ProcessGroup):
             self._more.acquire()
             if not self._works:
                 return  # it is closed
-            entries, ended = self._works.popleft()
+            entries, ended, work = self._works.popleft()
             raised = None
             try:
                 for call, _, after in entries:
@@ -108,6 +136,7 @@ class RubatoGroup(dist.ProcessGroup):
             except Exception as e:
                 raised = [e]
             ended.set_result(raised)
+            work.end(raised)
 
     # -- collectives ---------------------------------------------------------------------------------
 

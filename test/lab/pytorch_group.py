@@ -6,6 +6,7 @@ import importlib.util
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -86,6 +87,29 @@ def lost():
             os.kill(os.getpid(), signal.SIGKILL)
         model(torch.randn(8, 50)).square().mean().backward()
 
+if what == "stop":
+    if rank > 0:
+        sys.stdin.readline()
+        os._exit(0)
+    try:
+        print("waits", flush=True)
+        dist.all_reduce(torch.ones(4))
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+        os._exit(0)
+    os._exit(1)
+if what == "late":
+    dist.barrier()
+    if rank == 1:
+        print("met", flush=True)
+        sys.stdin.readline()
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(4))
+    except rubato.PeerError as e:
+        print("said", e, flush=True)
+        os._exit(3)
+    os._exit(1)
 if what == "lost":
     began = time.monotonic()
     try:
@@ -116,7 +140,7 @@ def free_port():
 class Group(unittest.TestCase):
     def start(self, n, what):
         port = free_port()
-        return [subprocess.Popen([sys.executable, "-W", "ignore", "-c", MEMBER, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        return [subprocess.Popen([sys.executable, "-W", "ignore", "-c", MEMBER, what], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                  env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
                 for r in range(n)]
 
@@ -125,6 +149,26 @@ class Group(unittest.TestCase):
             for p in self.start(n, "all"):
                 out, err = p.communicate(timeout=300)
                 self.assertEqual((p.returncode, out), (0, "done\n"), err[-3000:])
+
+    def test_an_interrupt_ends_a_wait(self):
+        """The other rank does not call."""
+        ranks = self.start(2, "stop")
+        self.assertEqual(ranks[0].stdout.readline(), "waits\n")
+        time.sleep(0.3)  # that it waits
+        ranks[0].send_signal(signal.SIGINT)
+        out, err = ranks[0].communicate(timeout=300)
+        self.assertEqual((ranks[0].returncode, out), (0, "stopped\n"), err[-3000:])
+        self.assertIsNone(ranks[1].poll())
+        ranks[1].communicate("\n", timeout=300)
+
+    def test_a_call_that_waits_for_a_lost_rank_raises(self):
+        ranks = self.start(3, "late")
+        self.assertEqual(ranks[1].stdout.readline(), "met\n")
+        ranks[1].communicate("\n", timeout=300)
+        for r in 0, 2:
+            out, err = ranks[r].communicate(timeout=300)
+            self.assertEqual(ranks[r].returncode, 3, err[-3000:])
+            self.assertRegex(out, r"said rank 1 \(127\.0\.0\.1:\d+\) has left the group or was lost")
 
     def test_a_lost_rank_is_named(self):
         ranks = self.start(3, "lost")
