@@ -50,7 +50,7 @@ static ru_status open_link(ru_shell *h, ru_err *err)
         .psk = o->token,
         .psk_bytes = o->token_bytes,
         .conns_max = ru_chan_conns(ru_shell_peers_max(o)) + RU_LINK_TCP_STRANGERS,
-        .queue_ns = QUEUE_NS,
+        .queue_ns = o->queue_ns > 0 ? o->queue_ns : QUEUE_NS,
     };
     RU_TRY(ru_link_tcp_open(&lo, &h->link, err));
     if (o->address != NULL) {
@@ -103,6 +103,10 @@ static void member_options(const ru_shell *h, const ru_shell_node_options *no, r
                              .join = o->join,
                              .n_max = no->n_max > 0 && no->n_max < n_max(o) ? no->n_max : n_max(o),
                              .agreed = no->agreed};
+    if (no->silent_ns > 0) {
+        m->dead_ns = no->silent_ns;
+        m->suspect_ns = no->silent_ns - (RU_MEMBER_DEAD_NS - RU_MEMBER_SUSPECT_NS);
+    }
     (void)snprintf(m->self.address, sizeof m->self.address, "%s", ru_link_tcp_address(h->link));
     if (no->host != NULL) {
         (void)snprintf(m->self.host, sizeof m->self.host, "%s", no->host);
@@ -136,6 +140,7 @@ ru_status ru_shell_node(ru_shell *h, const ru_shell_node_options *no, ru_err *er
                                    .streams_max = no->xfers_max,
                                    .slots_max = no->xfers_max,
                                    .buffer_bytes = no->buffer_bytes,
+                                   .chunk_bytes = no->chunk_bytes,
                                    .recorder = no->recorder},
                           .link = ru_link_tcp_link(h->link),
                           .timers = ru_node_loop_timers(&h->timers),

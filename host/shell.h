@@ -51,6 +51,7 @@ typedef struct ru_shell_options {
     bool stop_leaves; /* a stop signal lets this process leave; else it ends the job */
     bool term_leaves; /* SIGTERM does, and the others end the job */
     uint32_t number;  /* wished among those who come in together, as at the beginning; 0: any */
+    int64_t queue_ns; /* of the link; 0: 5 ms, for a loop thread beside a compute thread */
     /* Where this process listens, told once, and which one it is in the job: told again, without
      * takes_state, when it holds the state that it takes from the others; may be NULL. */
     void (*address)(void *self, const char *address);
@@ -64,6 +65,8 @@ typedef struct ru_shell_node_options {
     uint32_t n_max;        /* members, if that is less than the shell's; 0: as there */
     uint32_t xfers_max;    /* streams, and slots */
     int64_t buffer_bytes;  /* of the channel; 0: its own choice */
+    int64_t chunk_bytes;   /* the same */
+    int64_t silent_ns;     /* a member that is silent for so long is lost; 0: membership's choice */
     const char *host;      /* machine, as membership has it; NULL: this one */
     const char *out;       /* folder of the run; NULL: none */
     const char *yaml;      /* the resolved job, for newcomers: view while the process runs; NULL:

@@ -12,6 +12,14 @@
 
 enum { XFERS_MAX = 1 << 15, LINE = 2 * RU_RANKS_CALLS_MAX, TOKEN_MIN = 16, TOKEN_MAX = 64 };
 #define BYE_NS INT64_C(50000000) /* what was said last is sent */
+/* Nothing is more urgent than the tensors, and the loop thread shares its core with one that
+ * computes: large chunks, which cost less of the core, and as much of them in the kernel that the
+ * link is busy while the loop thread waits for its turn. */
+#define QUEUE_NS INT64_C(20000000)
+/* The end of a process shows in its connections at once. One that only says nothing is more likely
+ * starved of its core than lost, and without it all others have to begin anew. */
+#define SILENT_NS INT64_C(8000000000)
+enum { CHUNK_BYTES = 256 << 10 };
 
 struct ru_ranks {
     ru_ranks_options opt; /* texts in the arena */
@@ -150,13 +158,16 @@ static ru_status open_all(ru_ranks *g, ru_err *err)
                                     .token = (const uint8_t *)g->opt.token,
                                     .token_bytes = (uint32_t)strlen(g->opt.token),
                                     .n_max = g->opt.n_ranks,
-                                    .number = g->opt.rank + 1};
+                                    .number = g->opt.rank + 1,
+                                    .queue_ns = QUEUE_NS};
     RU_TRY(ru_shell_open(&g->shell, &g->options, &ops, g, &g->arena, err));
     RU_TRY(ru_shell_line(&g->shell, &g->line, LINE, sizeof(rui_ranks_call), err));
     const ru_shell_node_options no = {
         .capacity = 1,
         .agreed = ru_arena_printf(&g->arena, "ranks of the group %u", g->opt.n_ranks),
         .xfers_max = XFERS_MAX,
+        .chunk_bytes = CHUNK_BYTES,
+        .silent_ns = SILENT_NS,
         .log = on_log};
     g->address = ru_arena_str(&g->arena, ru_link_tcp_address(g->shell.link));
     if (g->address == NULL || no.agreed == NULL) {

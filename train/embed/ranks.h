@@ -3,11 +3,11 @@
  * the others. No size is announced: a tensor is cut into pieces of a few sizes, whose sums were
  * declared when the group was opened.
  *
- *   call = pieces of 4 MiB, 1 MiB, ... 4 KiB (the last one padded) --> the next bucket of its size
- *     bucket: one piece at a time, in the order of the calls
+ *   call = pieces of 1 MiB, 256 KiB, ... 4 KiB (the last one padded) --> the next bucket of its
+ * size bucket: one piece at a time, in the order of the calls
  *
  * A rank that is lost, or closes, ends the group: calls that are not done return RU_E_PEER with a
- * sentence that names it.
+ * sentence that names it. A process that ends is lost at once, one that is silent after 8 s.
  *
  * Memory: scratch of the sizes that occur, 12 MiB for sums of 120 MB among two ranks, 17 MiB among
  * four; nothing grows with the tensors. Thread: any; calls that begin something take turns. */

@@ -11,8 +11,9 @@ void rui_ranks_table_make(rui_ranks_table *t, uint32_t n_ranks)
     t->n_ranks = n_ranks;
     for (uint32_t kind = 0; kind < RUI_RANKS_KINDS; kind++) {
         for (uint32_t root = 0; root < (kind == RUI_RANKS_CAST ? n_ranks : 1); root++) {
-            for (uint32_t k = 0; k < RUI_RANKS_SIZES * RUI_RANKS_SIDE_BY_SIDE; k++) {
+            for (uint32_t k = 0; k < RUI_RANKS_OF_KIND; k++) {
                 uint32_t size = k / RUI_RANKS_SIDE_BY_SIDE;
+                size = size < RUI_RANKS_SIZES ? size : RUI_RANKS_SIZES - 1;
                 t->at[t->n++] = (rui_ranks_row){.kind = (rui_ranks_kind)kind,
                                                 .root = root,
                                                 .size = size,
@@ -25,9 +26,8 @@ void rui_ranks_table_make(rui_ranks_table *t, uint32_t n_ranks)
 void rui_ranks_find(rui_ranks_kind kind, uint32_t root, uint32_t size, uint32_t *first, uint32_t *n)
 {
 
-    *first = ((uint32_t)kind + root) * RUI_RANKS_SIZES * RUI_RANKS_SIDE_BY_SIDE +
-             size * RUI_RANKS_SIDE_BY_SIDE;
-    *n = RUI_RANKS_SIDE_BY_SIDE;
+    *first = ((uint32_t)kind + root) * RUI_RANKS_OF_KIND + size * RUI_RANKS_SIDE_BY_SIDE;
+    *n = size == RUI_RANKS_SIZES - 1 ? RUI_RANKS_LARGEST_BESIDE : RUI_RANKS_SIDE_BY_SIDE;
 }
 
 rui_ranks_kind rui_ranks_kind_of(ru_coll_op op, ru_dtype dtype)
@@ -73,8 +73,7 @@ ru_coll_bucket rui_ranks_bucket(const rui_ranks_table *t, uint32_t k)
         .dtype = of[r->kind].dtype,
         .n = r->size_bytes / ru_dtype_bytes(of[r->kind].dtype) * (whole ? 1 : t->n_ranks),
         .root = r->root,
-        .chunk_bytes = 1 << 20,
-        .depth = 1,
+        .depth = 1, /* one chunk: of several the later ones wait for a message each */
         .class = RU_CLASS_NORMAL,
     };
 }

@@ -7,9 +7,13 @@
 
 enum {
     RUI_RANKS_LEAST = 4 << 10, /* bytes; each size is four times the one before */
-    RUI_RANKS_SIZES = 6,
+    RUI_RANKS_SIZES = 5,
     RUI_RANKS_CUT_MAX = 16,
-    RUI_RANKS_SIDE_BY_SIDE = 4 /* buckets of a size: pieces under way at one time */
+    /* Buckets of a size, which is how many pieces of it are under way at one time: enough of the
+     * largest that the link has something to send while this process is late to add. */
+    RUI_RANKS_SIDE_BY_SIDE = 4,
+    RUI_RANKS_LARGEST_BESIDE = 8,
+    RUI_RANKS_OF_KIND = (RUI_RANKS_SIZES - 1) * RUI_RANKS_SIDE_BY_SIDE + RUI_RANKS_LARGEST_BESIDE
 };
 
 typedef enum rui_ranks_kind {
@@ -28,7 +32,7 @@ typedef struct rui_ranks_row {
     int64_t size_bytes; /* of a block */
 } rui_ranks_row;
 
-enum { RUI_RANKS_BUCKETS_MAX = (5 + 64) * RUI_RANKS_SIZES * RUI_RANKS_SIDE_BY_SIDE };
+enum { RUI_RANKS_BUCKETS_MAX = (5 + 64) * RUI_RANKS_OF_KIND };
 
 typedef struct rui_ranks_table {
     rui_ranks_row at[RUI_RANKS_BUCKETS_MAX];
