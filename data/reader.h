@@ -116,11 +116,7 @@ int64_t ru_dataset_count(const ru_dataset *d);                            /* sam
 uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields); /* view until close */
 int64_t ru_dataset_classes(const ru_dataset *d);                   /* 0: not a classification set */
 const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none */
-/* Why the labels are numbers: the first one that is no class number, with its file and place. NULL:
- * they are classes, or not known. View until close. */
-const char *ru_dataset_not_classes(const ru_dataset *d);
 const ru_columns *ru_dataset_columns(const ru_dataset *d); /* csv; NULL: none. View until close */
-const char *ru_dataset_format(const ru_dataset *d);
 
 /* Decode sample `index` (dataset order) into fields[k] (row-major, of the field's type). */
 RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields,
@@ -204,6 +200,10 @@ void ru_stream_close(ru_stream *s);
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Why the labels are numbers: the first one that is no class number, with its file and place. NULL:
+ * they are classes, or not known. View until close. */
+const char *ru_dataset_not_classes(const ru_dataset *d);
+const char *ru_dataset_format(const ru_dataset *d);
 /* Is it an address (http://, https://, s3://), and no path? */
 bool ru_data_is_address(const char *path);
 int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */

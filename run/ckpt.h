@@ -81,23 +81,21 @@ typedef struct ru_ckpt_info {
 RU_MUST_USE ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out,
                                    ru_err *err);
 
-/* Read the folder of one checkpoint: manifest, sizes, hashes, state.json.
- * Errors: RU_E_MISSING, RU_E_DATA. */
-RU_MUST_USE ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out,
-                                   ru_err *err);
-
 /* Load the state of `graph` into `exe`. `slots` false leaves optimizer state out.
  * Errors: RU_E_DATA naming the first tensor that is missing or has another shape. */
 RU_MUST_USE ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe,
                                    bool slots, ru_err *err);
 
-/* Load parameters and statistics into `graph` itself: its STATE values get data (in `arena`). */
-RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,
-                                         ru_err *err);
-
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Read the folder of one checkpoint: manifest, sizes, hashes, state.json.
+ * Errors: RU_E_MISSING, RU_E_DATA. */
+RU_MUST_USE ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out,
+                                   ru_err *err);
+/* Load parameters and statistics into `graph` itself: its STATE values get data (in `arena`). */
+RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,
+                                         ru_err *err);
 /* From now on ru_ckpt_save takes each state from `read`, by its name in the graph (states of
  * several processes), and its `exe` may be NULL. */
 void ru_ckpt_source(ru_ckpt *c,

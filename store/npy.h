@@ -22,15 +22,6 @@
 
 RU_API_BEGIN
 
-/* One array; `out->name` stays NULL. Elements are a view of `data` when they can be.
- * Errors: RU_E_DATA, RU_E_UNSUPPORTED, RU_E_LIMIT (arena). */
-RU_MUST_USE ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena,
-                                   ru_array *out, ru_err *err);
-
-/* Of an .npy or .npz file (distinguished by content); a single array gets the name "". */
-RU_MUST_USE ru_status ru_npz_read(const void *data, int64_t size_bytes, ru_arena *arena,
-                                  ru_arrays *out, ru_err *err);
-
 /* Map an .npy or .npz file and read it as above. The arrays are views of the map: unmap it after
  * their last use. */
 RU_MUST_USE ru_status ru_npz_open(const char *path, ru_arena *arena, ru_map_file *map,
@@ -44,6 +35,13 @@ RU_MUST_USE ru_status ru_npz_save(const char *path, const ru_array *arrays, uint
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* One array; `out->name` stays NULL. Elements are a view of `data` when they can be.
+ * Errors: RU_E_DATA, RU_E_UNSUPPORTED, RU_E_LIMIT (arena). */
+RU_MUST_USE ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena,
+                                   ru_array *out, ru_err *err);
+/* Of an .npy or .npz file (distinguished by content); a single array gets the name "". */
+RU_MUST_USE ru_status ru_npz_read(const void *data, int64_t size_bytes, ru_arena *arena,
+                                  ru_arrays *out, ru_err *err);
 /* What the first `head_bytes` of such a file of `size_bytes` say: the type, where the elements
  * begin, and whether they stand plainly (row-major, little-endian). */
 RU_MUST_USE ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes,

@@ -27,10 +27,6 @@ typedef struct ru_safetensors {
     uint32_t n_meta;
 } ru_safetensors;
 
-/* Errors: RU_E_DATA, RU_E_UNSUPPORTED for element types we do not have, RU_E_LIMIT (arena). */
-RU_MUST_USE ru_status ru_safetensors_parse(const void *data, int64_t size_bytes, ru_arena *arena,
-                                           ru_safetensors *out, ru_err *err);
-
 /* Map `path` and parse it; the tensors are views of the map: unmap it after their last use. */
 RU_MUST_USE ru_status ru_safetensors_open(const char *path, ru_arena *arena, ru_map_file *map,
                                           ru_safetensors *out, ru_err *err);
@@ -40,15 +36,17 @@ RU_MUST_USE ru_status ru_safetensors_open(const char *path, ru_arena *arena, ru_
 RU_MUST_USE ru_status ru_safetensors_save(const char *path, const ru_array *tensors, uint32_t n,
                                           const ru_meta *meta, uint32_t n_meta, ru_err *err);
 
-/* The same into a file that is being written, at its start. */
-RU_MUST_USE ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n,
-                                           const ru_meta *meta, uint32_t n_meta, ru_err *err);
-
 const char *ru_meta_find(const ru_meta *meta, uint32_t n, const char *key); /* NULL: none */
 
 RU_API_END
 
-/* Inside Rubato: librubato.so does not export this. */
+/* Inside Rubato: librubato.so does not export these. */
+/* Errors: RU_E_DATA, RU_E_UNSUPPORTED for element types we do not have, RU_E_LIMIT (arena). */
+RU_MUST_USE ru_status ru_safetensors_parse(const void *data, int64_t size_bytes, ru_arena *arena,
+                                           ru_safetensors *out, ru_err *err);
+/* The same into a file that is being written, at its start. */
+RU_MUST_USE ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n,
+                                           const ru_meta *meta, uint32_t n_meta, ru_err *err);
 /* The bytes of such a file, in order, to whoever takes them. Errors: those of `take`, RU_E_MEM,
  * RU_E_UNSUPPORTED (names). */
 RU_MUST_USE ru_status ru_safetensors_put(ru_status (*take)(void *self, const void *data,

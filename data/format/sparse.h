@@ -63,22 +63,23 @@ ru_sparse_numbers ru_sparse_numbered(const ru_sparse_file *f); /* never FOUND */
 int64_t ru_sparse_rows(const ru_sparse_file *f);
 int64_t ru_sparse_cols(const ru_sparse_file *f);
 int64_t ru_sparse_entries(const ru_sparse_file *f);
+
+/* Rows first .. first + rows - 1, which must be there. Cost: O(1). */
+void ru_sparse_part(const ru_sparse_file *f, int64_t first, int64_t rows, ru_sparse *out);
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 int64_t ru_sparse_classes(
     const ru_sparse_file *f); /* labels 0 .. classes - 1, or -1 and 1: 2; 0: numbers, or none */
 const char *ru_sparse_col_name(const ru_sparse_file *f, int64_t col); /* a word; NULL: none */
 /* Rows 0 .. parts - 1 cut so that entries are balanced: part p is first[p] .. first[p + 1] - 1.
  * Pure: every process finds the same cut. Shape: first [parts + 1]. */
 void ru_sparse_cut(const ru_sparse_file *f, uint32_t parts, int64_t *first);
-
 /* Lines of a file of ratings whose order was remembered; 0: none were. */
 int64_t ru_sparse_lines(const ru_sparse_file *f);
 /* User and item of line `line`, from 0, as a row of one entry (the first with both). View until
  * close, begin until the caller's `begin` goes. */
 void ru_sparse_line(const ru_sparse_file *f, int64_t line, int64_t begin[2], ru_sparse *out);
-
-/* Rows first .. first + rows - 1, which must be there. Cost: O(1). */
-void ru_sparse_part(const ru_sparse_file *f, int64_t first, int64_t rows, ru_sparse *out);
-
-RU_API_END
 
 #endif

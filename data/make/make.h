@@ -28,10 +28,6 @@ typedef struct ru_make_report {
     char hint[RU_ERR_TEXT_MAX]; /* the `data:` section of a job that reads it (YAML lines) */
 } ru_make_report;
 
-/* Names and helps of what can be made; NULL past the end. */
-const char *ru_make_name(uint32_t k);
-const char *ru_make_help(uint32_t k);
-
 /* Write the files and truth.json into dir. Errors: RU_E_CONFIG, RU_E_CREATE, RU_E_MISSING. */
 RU_MUST_USE ru_status ru_data_make(const ru_make_options *opt, ru_make_report *report, ru_err *err);
 
@@ -43,6 +39,9 @@ RU_MUST_USE ru_status ru_data_import(ru_dataset *d, const char *form, const char
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Names and helps of what can be made; NULL past the end. */
+const char *ru_make_name(uint32_t k);
+const char *ru_make_help(uint32_t k);
 const char *ru_import_form(uint32_t k);
 
 #endif

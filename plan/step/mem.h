@@ -60,12 +60,13 @@ typedef struct ru_mem_plan {
 RU_MUST_USE ru_status ru_plan_mem(const ru_mem_in *in, ru_arena *out, ru_arena *scratch,
                                   ru_mem_plan *plan, ru_err *err);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* Is `plan` a legal answer to `in`? Shares no code with the planner; the executor calls it too.
  * Errors: RU_E_INFEASIBLE naming the two buffers that collide or the place that is wrong,
  *         RU_E_LIMIT when scratch is full. */
 RU_MUST_USE ru_status ru_plan_mem_check(const ru_mem_in *in, const ru_mem_plan *plan,
                                         ru_arena *scratch, ru_err *err);
-
-RU_API_END
 
 #endif

@@ -49,11 +49,6 @@ typedef struct ru_trace {
     int64_t damaged_at;        /* byte offset of the first block not understood; -1: none */
 } ru_trace;
 
-/* Parse bytes of a trace file. Records are copied into `arena`. Errors: RU_E_DATA when it is not a
- * trace at all, RU_E_LIMIT when `arena` is full. */
-RU_MUST_USE ru_status ru_trace_parse(const uint8_t *data, int64_t size_bytes, ru_arena *arena,
-                                     ru_trace *out, ru_err *err);
-
 /* Parse a file. Errors: also RU_E_MISSING, RU_E_IO. */
 RU_MUST_USE ru_status ru_trace_load(const char *path, ru_arena *arena, ru_trace *out, ru_err *err);
 
@@ -62,9 +57,6 @@ RU_MUST_USE ru_status ru_trace_load(const char *path, ru_arena *arena, ru_trace 
  * of recording. Errors: RU_E_MISSING when there are none. */
 RU_MUST_USE ru_status ru_trace_run_load(const char *run, ru_arena *arena, ru_trace **traces,
                                         uint32_t *n, ru_err *err);
-
-/* Value of a key; NULL: not there. */
-const char *ru_trace_meta_get(const ru_trace *t, const char *key);
 
 /* Records of one thread sorted by start, outer spans before the spans they contain; spans that the
  * recorder split at 4.29 s are joined. In `arena`. */
@@ -75,14 +67,20 @@ typedef struct ru_trace_span {
 } ru_trace_span;
 RU_MUST_USE ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena,
                                      ru_trace_span **spans, int64_t *n, ru_err *err);
-/* The same of its asynchronous spans, transfers and sums among them. `depth` is a lane: the least
- * one that is free when the span starts, so that those of one lane never overlap. */
-RU_MUST_USE ru_status ru_trace_asyncs(const ru_trace_thread *t, ru_arena *arena,
-                                      ru_trace_span **spans, int64_t *n, ru_err *err);
 
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Parse bytes of a trace file. Records are copied into `arena`. Errors: RU_E_DATA when it is not a
+ * trace at all, RU_E_LIMIT when `arena` is full. */
+RU_MUST_USE ru_status ru_trace_parse(const uint8_t *data, int64_t size_bytes, ru_arena *arena,
+                                     ru_trace *out, ru_err *err);
+/* Value of a key; NULL: not there. */
+const char *ru_trace_meta_get(const ru_trace *t, const char *key);
+/* The same of its asynchronous spans, transfers and sums among them. `depth` is a lane: the least
+ * one that is free when the span starts, so that those of one lane never overlap. */
+RU_MUST_USE ru_status ru_trace_asyncs(const ru_trace_thread *t, ru_arena *arena,
+                                      ru_trace_span **spans, int64_t *n, ru_err *err);
 /* The newest records of each rank of a run that may still go on: about bytes_max bytes of the last
  * segment of its last recording. Errors: those of ru_trace_run_load. */
 RU_MUST_USE ru_status ru_trace_run_load_end(const char *run, int64_t bytes_max, ru_arena *arena,

@@ -51,12 +51,13 @@ RU_MUST_USE ru_status ru_trace_steps(const ru_trace *traces, uint32_t n,
                                      const ru_trace_clocks *clocks, ru_arena *arena,
                                      ru_rank_steps *out, ru_err *err);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* The chain that sets the pace: in every step the rank that waited least for peers, because the
  * others waited for it. Its parts, added up over the steps. Shape: on [n][RU_STEP_PARTS]
  * nanoseconds of the chain on each rank. */
 RU_MUST_USE ru_status ru_trace_chain(const ru_rank_steps *ranks, uint32_t n, ru_arena *arena,
                                      int64_t (**on)[RU_STEP_PARTS], ru_err *err);
-
-RU_API_END
 
 #endif

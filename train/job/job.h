@@ -195,18 +195,11 @@ typedef struct ru_job {
     RU_SECTIONS(ru_disk_tier) storage;
 } ru_job;
 
-extern const ru_conf_table ru_job_table;
-extern const ru_conf_table ru_job_columns_table; /* of data.columns */
-
 /* Read and check a job file with `sets` ("a.b=c") on top. Relative paths in it are taken from the
  * file's folder and stored absolute. Everything lives in `arena`; `conf` (may be NULL) gives
  * origins. Errors: RU_E_MISSING, RU_E_CONFIG with file:line:column. */
 RU_MUST_USE ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets,
                                   ru_arena *arena, ru_job *out, ru_conf **conf, ru_err *err);
-
-/* Read a file that holds the section `data` of a job and nothing else, as ru_job_load reads it. */
-RU_MUST_USE ru_status ru_job_data_load(const char *path, ru_arena *arena, ru_job_data *out,
-                                       ru_err *err);
 
 /* Read a resolved job from text (a checkpoint's); its paths stay unchanged. Errors name `label`. */
 RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena,
@@ -216,6 +209,13 @@ RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena
 void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+extern const ru_conf_table ru_job_table;
+extern const ru_conf_table ru_job_columns_table; /* of data.columns */
+/* Read a file that holds the section `data` of a job and nothing else, as ru_job_load reads it. */
+RU_MUST_USE ru_status ru_job_data_load(const char *path, ru_arena *arena, ru_job_data *out,
+                                       ru_err *err);
 
 /* The folders in the file that RUBATO_STORAGE names, with whole paths; none where it names none.
  * Owner: arena. Errors: RU_E_MISSING, RU_E_CONFIG. */

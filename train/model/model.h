@@ -38,27 +38,12 @@ typedef struct ru_model {
 RU_MUST_USE ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_facts *out,
                                           ru_err *err);
 
-/* Read an ONNX file for training on samples of type x: the symbols of its input, but for the batch,
- * are the sizes of a sample. `info` may be NULL. Errors: those of ru_onnx_read; RU_E_CONFIG when
- * samples do not tell the sizes. */
-RU_MUST_USE ru_status ru_model_read_onnx(ru_onnx_file *file, const ru_type *x, ru_arena *arena,
-                                         ru_graph *out, ru_onnx_info *info, ru_err *err);
-
 /* Build both forms; ru_model_close after the last use of the graphs. `onnx_path` is the file of an
  * ONNX model (NULL: as the job says); it must not change before close.
  * Errors: RU_E_CONFIG when model and data do not match, those of the importer. */
 RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts,
                                     const char *onnx_path, ru_arena *arena, ru_model *out,
                                     ru_err *err);
-
-/* The model in steps on caches (ru_zoo_steps), concrete, in `arena`; its parameters are those of
- * the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form. */
-RU_MUST_USE ru_status ru_model_steps(const ru_job *job, const ru_model_facts *facts,
-                                     const ru_zoo_steps *steps, ru_arena *arena, ru_graph *out,
-                                     ru_err *err);
-
-/* Outputs of a model that tells classes apart; 0: it does not. */
-int64_t ru_model_outputs(const ru_model *m);
 
 void ru_model_close(ru_model *m); /* accepts zeroed memory and a closed model */
 
@@ -70,6 +55,18 @@ RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_g
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Read an ONNX file for training on samples of type x: the symbols of its input, but for the batch,
+ * are the sizes of a sample. `info` may be NULL. Errors: those of ru_onnx_read; RU_E_CONFIG when
+ * samples do not tell the sizes. */
+RU_MUST_USE ru_status ru_model_read_onnx(ru_onnx_file *file, const ru_type *x, ru_arena *arena,
+                                         ru_graph *out, ru_onnx_info *info, ru_err *err);
+/* The model in steps on caches (ru_zoo_steps), concrete, in `arena`; its parameters are those of
+ * the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form. */
+RU_MUST_USE ru_status ru_model_steps(const ru_job *job, const ru_model_facts *facts,
+                                     const ru_zoo_steps *steps, ru_arena *arena, ru_graph *out,
+                                     ru_err *err);
+/* Outputs of a model that tells classes apart; 0: it does not. */
+int64_t ru_model_outputs(const ru_model *m);
 /* The inference form for sequences of `length`, at most the model's own, in `arena`; its parameters
  * are those of the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form,
  * RU_E_CONFIG for a length that it has not. */

@@ -69,10 +69,6 @@ const ru_zoo_row *ru_zoo_list(uint32_t *n);
 RU_MUST_USE ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train,
                                    ru_graph *g, ru_zoo_model *out, ru_err *err);
 
-/* The inference form in steps. Errors: RU_E_UNSUPPORTED for a model that has none. */
-RU_MUST_USE ru_status ru_zoo_build_steps(const char *name, const ru_zoo_options *opt,
-                                         const ru_zoo_steps *steps, ru_graph *g, ru_err *err);
-
 /* Fill a parameter's start values: element e of parameter k draws Philox(seed, k, e), so the same
  * start on any machine. `data` [count] f32. */
 void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count, float *data);
@@ -80,6 +76,9 @@ void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count,
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* The inference form in steps. Errors: RU_E_UNSUPPORTED for a model that has none. */
+RU_MUST_USE ru_status ru_zoo_build_steps(const char *name, const ru_zoo_options *opt,
+                                         const ru_zoo_steps *steps, ru_graph *g, ru_err *err);
 /* Elements begin .. begin+count-1 of the same; begin is a multiple of 4, data[0] is element begin.
  */
 void ru_init_fill_part(const ru_init *init, uint64_t seed, uint32_t k, int64_t begin, int64_t count,

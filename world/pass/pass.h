@@ -11,11 +11,6 @@
 
 RU_API_BEGIN
 
-/* Drop nodes whose results reach neither an output nor an update, and optional outputs that nobody
- * uses (they become absent). Inputs stay. Like all passes, this keeps value ids: an id of `g` names
- * the same value in `out` as far as it is still made there; outputs and state always are. */
-RU_MUST_USE ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
-
 /* Compute nodes whose inputs are all constant (small integer and shape arithmetic always; tensors
  * up to `size_max_bytes`), through the evaluator the caller passes (the reference device), so that
  * world/ stays free of kernels. `eval` fills out[] buffers of known type. */
@@ -39,19 +34,12 @@ typedef struct ru_pin {
     const void *data;  /* view, row-major */
 } ru_pin;
 
-/* Does some normalisation or dropout of `g` work in training mode? */
-bool ru_graph_trains(const ru_graph *g);
-
 /* Turn an imported graph into its training form: BatchNormalization -> BatchNormTrain with updates
  * of its running statistics (constants become BUFFER state), Dropout -> DropoutTrain, LSTM and GRU
  * -> LSTMTrain and GRUTrain. In a graph that was exported in training mode, a normalisation or
  * dropout that says it is not in that mode is frozen and stays as it is. Run before ru_graph_grad
  * on imported models. */
 RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
-
-/* The inverse, for prediction: normalisations use their running statistics, dropout copies, nothing
- * is updated. State keeps its names. Graphs imported in training mode are taken as well. */
-RU_MUST_USE ru_status ru_pass_infer(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation,
  * BatchNormalization at inference into the convolution before it, transposes into Gemm/MatMul, the
@@ -75,6 +63,15 @@ RU_MUST_USE ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const r
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Drop nodes whose results reach neither an output nor an update, and optional outputs that nobody
+ * uses (they become absent). Inputs stay. Like all passes, this keeps value ids: an id of `g` names
+ * the same value in `out` as far as it is still made there; outputs and state always are. */
+RU_MUST_USE ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+/* Does some normalisation or dropout of `g` work in training mode? */
+bool ru_graph_trains(const ru_graph *g);
+/* The inverse, for prediction: normalisations use their running statistics, dropout copies, nothing
+ * is updated. State keeps its names. Graphs imported in training mode are taken as well. */
+RU_MUST_USE ru_status ru_pass_infer(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 /* Elements of constants, start values and attributes that stand in `scratch`, where passes worked
  * before, move into the arena of `g`. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_pass_keep(ru_graph *g, const ru_arena *scratch, ru_err *err);
