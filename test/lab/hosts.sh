@@ -24,7 +24,7 @@ fail() {
     echo "FAIL: $*" >&2
     failed=1
 }
-steps=40
+steps=30
 "$rubato" data make digits --out digits --count 4000 --test 200 >/dev/null 2>&1
 cat >job.yaml <<JOB
 name: hosts

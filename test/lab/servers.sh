@@ -76,7 +76,7 @@ done
 echo "ok: the same bytes with and without the barrier"
 
 # Rank 1 leads and computes, ranks 2 and 3 serve.
-sed -e 's/name: net/name: hurt/' -e 's/steps: 60/steps: 300/' -e 's/count: 480/count: 2400/' -e 's/adam: {lr: 0.001}/sgd: {lr: 0.02}/' net.yaml >hurt.yaml
+sed -e 's/name: net/name: hurt/' -e 's/steps: 60/steps: 200/' -e 's/count: 480/count: 2400/' -e 's/adam: {lr: 0.001}/sgd: {lr: 0.02}/' net.yaml >hurt.yaml
 train hurt still -w 2 --sockets
 hurt() { # HOW RANK
     name=$1-$2
