@@ -43,8 +43,8 @@ typedef struct ru_journal_ops {
     ru_status (*snapshot)(void *self, ru_err *err);
     /* Take the lead, or see whether it is still had; waits for a moment at most, so call it again
      * and again. *epoch rises with each time that it was taken, whoever took it. Errors: RU_E_AGAIN
-     * (another one leads), RU_E_PEER (the database is not there), RU_E_PERM, RU_E_DATA. NULL: who
-     * has it open leads. */
+     * (another one leads, or led since this one did), RU_E_PEER (the database is not there),
+     * RU_E_PERM, RU_E_DATA. NULL: who has it open leads. */
     ru_status (*lead)(void *self, uint64_t *epoch, ru_err *err);
     void (*close)(void *self);
 } ru_journal_ops;

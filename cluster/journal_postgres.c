@@ -333,7 +333,7 @@ static ru_status take(store *s, ru_err *err)
     PGresult *r;
     RU_TRY(ask(s,
                "SELECT pg_try_advisory_lock(" LOCK_LEAD "),"
-               " (SELECT epoch::bigint FROM rubato_cluster)",
+               " coalesce((SELECT epoch::bigint FROM rubato_cluster), 0)",
                0, NULL, &r, err));
     bool mine = s->getvalue(r, 0, 0)[0] != 0;
     bool ours = s->session != 0 && (uint64_t)number(s, r, 0, 1) == s->epoch;
@@ -345,13 +345,28 @@ static ru_status take(store *s, ru_err *err)
         return RU_FAIL(err, RU_E_AGAIN, "another scheduler leads the cluster by the journal %s",
                        s->address);
     }
+    /* By the server's clock it rises above that of a copy that was put back, too. */
     RU_TRY(ask(s,
-               "UPDATE rubato_cluster SET epoch = epoch + 1 RETURNING epoch::bigint,"
-               " (SELECT coalesce(max(seq), 0)::bigint FROM rubato_journal)",
+               "UPDATE rubato_cluster c SET epoch = greatest(o.epoch + 1,"
+               " extract(epoch FROM clock_timestamp())::bigint)"
+               " FROM (SELECT epoch FROM rubato_cluster) o RETURNING c.epoch::bigint,"
+               " o.epoch::bigint, (SELECT coalesce(max(seq), 0)::bigint FROM rubato_journal)",
                0, NULL, &r, err));
+    if (s->ntuples(r) != 1) {
+        s->clear(r);
+        return RU_FAIL(err, RU_E_DATA, "the journal %s is damaged: rubato_cluster has not one row",
+                       s->address);
+    }
+    bool alone = s->session == 0 || (uint64_t)number(s, r, 0, 1) == s->epoch;
+    int64_t seq = number(s, r, 0, 2), knew = s->seq;
     s->epoch = (uint64_t)number(s, r, 0, 0);
-    int64_t seq = number(s, r, 0, 1), knew = s->seq;
     s->clear(r);
+    if (!alone) {
+        (void)snprintf(s->why, sizeof s->why, "another scheduler led");
+        hang_up(s);
+        return RU_FAIL(err, RU_E_AGAIN, "another scheduler led the cluster by the journal %s",
+                       s->address);
+    }
     s->leads = seq >= knew;
     s->session = s->backendPID(s->db);
     s->seq = seq;

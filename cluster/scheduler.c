@@ -321,8 +321,7 @@ static bool keep_lead(rui_scheduler *s)
         return true;
     }
     s->lead = s->journal.ops->lead(s->journal.self, &epoch, &err);
-    bool alone = s->lead == RU_OK && (epoch == s->epoch || epoch == s->epoch + 1);
-    if (alone && !s->leads) {
+    if (s->lead == RU_OK && !s->leads) {
         s->lead = s->journal.ops->read(s->journal.self, s->book.seq, fold_one, s, &err);
         if (s->lead == RU_OK) {
             ru_log(RU_LOG_INFO, "cluster", "lead", "leads again, epoch %llu",
@@ -333,11 +332,11 @@ static bool keep_lead(rui_scheduler *s)
     if (s->leads && s->lead != RU_OK) {
         ru_log(RU_LOG_WARN, "cluster", "lead", "%s; jobs go on, nothing else is done", err.text);
     }
-    if (s->lead == RU_E_AGAIN || s->lead == RU_E_DATA || (s->lead == RU_OK && !alone)) {
+    if (s->lead == RU_E_AGAIN || s->lead == RU_E_DATA) {
         s->ousted = true; /* what it knows is not what has happened */
         ru_loop_stop(s->loop);
     }
-    s->leads = s->lead == RU_OK && alone;
+    s->leads = s->lead == RU_OK;
     s->epoch = s->leads ? epoch : s->epoch;
     return s->leads;
 }

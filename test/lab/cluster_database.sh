@@ -35,7 +35,7 @@ trap cleanup EXIT
 cd "$work"
 fail() {
     echo "FAIL: $*" >&2
-    tail -n 4 cl/log/* standby.* server.log >&2 2>/dev/null || true
+    tail -n 4 cl/log/* standby.a server.log >&2 2>/dev/null || true
     failed=1
 }
 cluster() { "$rubato" cluster "$@"; }
@@ -114,6 +114,15 @@ FILE
 }
 
 # -- 1
+yaml events one >cluster.yaml # a path
+code=0
+cluster up cluster.yaml >out.txt 2>err.txt || code=$?
+if [[ $code -eq 0 ]]; then
+    [[ -s events && ! -e one/journal ]] || fail "the journal is not where CLUSTER.yaml says"
+    cluster down
+else
+    grep -q 'SQLite' err.txt || fail "a journal in a file: $(cat err.txt)"
+fi
 yaml "postgres://guarded:$secret@${at#*@}" >told.yaml
 refused 78 'an address with a password' up told.yaml
 yaml "postgres://$at?password=$secret" >told.yaml
@@ -141,13 +150,10 @@ before=$(workers 1)
 echo "ok: a cluster over a database"
 
 # -- 2
-standby() { # NAME
-    "$rubato" cluster scheduler --cluster cl >>standby."$1" 2>&1 &
-    others+=($!)
-    until_so grep -q 'another scheduler leads' standby."$1"
-}
-standby a
-a=${others[-1]}
+"$rubato" cluster scheduler --cluster cl >>standby.a 2>&1 &
+a=$!
+others=("$a")
+until_so grep -q 'another scheduler leads' standby.a
 leader=$(pid_of cl/run/scheduler.pid)
 http=$(cat cl/http)
 kill -9 "$leader"
@@ -197,8 +203,9 @@ cluster cancel $((n + 2)) >/dev/null
 echo "ok: a full database"
 
 # -- 5
-standby b
-b=${others[-1]}
+cluster up cluster.yaml >/dev/null || fail "up beside a leader that it did not start"
+b=$(pid_of cl/run/scheduler.pid)
+until_so grep -q 'another scheduler leads' cl/log/scheduler
 http=$(cat cl/http)
 kill -STOP "$a"
 db "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted" >/dev/null
@@ -220,7 +227,7 @@ kill -0 "$a" "$b" || fail "a scheduler ended"
 echo "ok: one leads"
 
 # -- 6
-if grep -rqs "$secret" cl cluster.yaml standby.* server.log /proc/[0-9]*/cmdline; then fail "the password is told: $(grep -rls "$secret" cl cluster.yaml standby.* server.log)"; fi
+if grep -rqs "$secret" cl cluster.yaml standby.a server.log /proc/[0-9]*/cmdline; then fail "the password is told: $(grep -rls "$secret" cl cluster.yaml standby.a server.log)"; fi
 cluster down || fail "the cluster does not go down"
 gone() { ! kill -0 "$1" 2>/dev/null; }
 until_so gone "$a"

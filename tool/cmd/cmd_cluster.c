@@ -519,8 +519,9 @@ static const ru_cmd subs[] = {
         down_opts, run_down),
     SUB("burst", "let a service run as fast as its processor credits allow; explain says why",
         "SERVICE.yaml", 1, burst_opts, run_burst),
-    SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, scheduler_opts,
-        run_scheduler),
+    SUB("scheduler",
+        "be a scheduler of a cluster (what `up` starts); where another one leads, wait behind it",
+        NULL, 0, scheduler_opts, run_scheduler),
     SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, agent_opts, run_agent),
 };
 
