@@ -459,6 +459,35 @@ static void test_many_files(void **state)
     ru_tiers_close(t);
 }
 
+/* The quota of the fast folder is lowered, then the folder goes: files stay, those that were in it
+ * are missed by name, and new ones go to the next folder. */
+static void test_lowered(void **state)
+{
+    box b = make_box(*state);
+    ru_err err = {0};
+    ru_tier_file *f;
+    ru_tiers *t = open_box(&b);
+    assert_ok(write_file(t, "a", 1, 50000, 50000, &err), err);
+    b.tiers[0].quota_bytes = 20000;
+    ru_tiers *u = open_box(&b);
+    check_file(u, "a", 1, 50000);
+    assert_ok(write_file(u, "b", 2, 9000, 0, &err), err);
+    assert_int_equal(part_bytes(&b), 59000);
+    assert_ok(ru_path_remove(b.tiers[0].path, &err), err);
+    assert_int_equal(ru_tier_open(t, "a", &f, &err), RU_E_MISSING);
+    check_file(u, "b", 2, 9000);
+    assert_ok(write_file(t, "c", 3, 14000, 0, &err), err);
+    check_file(u, "c", 3, 14000);
+    assert_ok(ru_tier_remove(t, "a", &err), err);
+    ru_tiers_close(u);
+    ru_tiers_close(t);
+    t = open_box(&b); /* it is made again */
+    int64_t bytes;
+    assert_int_equal(count(t, &bytes), 2);
+    assert_int_equal(part_bytes(&b), 23000);
+    ru_tiers_close(t);
+}
+
 /* Samples that are kept (data/cache.h) take of the same quota. */
 static void test_beside_samples(void **state)
 {
@@ -765,5 +794,6 @@ static void test_mistakes(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
          T(test_copied), T(test_older_map), T(test_durable), T(test_many_processes),
-         T(test_removed_by_another), T(test_many_files), T(test_beside_samples), T(test_killed),
-         T(test_failing_calls), T(test_no_memory), T(test_damaged_map), T(test_mistakes))
+         T(test_removed_by_another), T(test_many_files), T(test_lowered), T(test_beside_samples),
+         T(test_killed), T(test_failing_calls), T(test_no_memory), T(test_damaged_map),
+         T(test_mistakes))
