@@ -7,8 +7,9 @@
 #   3. calls whose time is nearly up hand over, and none is given up: the model is the same.
 #   4. a stop signal saves a checkpoint and ends the instances; --resume goes on to the same model.
 #   5. an endpoint that speaks Lambda's Invoke is called; a second run takes nothing of the first one's state.
-#   6. with a deadline the choices of the policy do the same, and explain shows what was predicted and measured.
-#   7. what workers on functions cannot do is refused by name.
+#   6. the handler of docs/train-functions.md, where Node is installed: two instances of it do the same, and none is left.
+#   7. with a deadline the choices of the policy do the same, and explain shows what was predicted and measured.
+#   8. what workers on functions cannot do is refused by name.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -105,7 +106,49 @@ for out in far again; do
 done
 kill -TERM $endpoint
 
-# 6. a deadline
+# 6. Lambda's Invoke over the handler: an instance, a process of its own, for each call that finds none free
+if command -v node >/dev/null; then
+    sed -n '/^```js$/,/^```$/p' "$here/../../docs/train-functions.md" | sed '/^```/d' >handler.js
+    cat >platform.js <<'JS'
+const http = require('http'), {fork} = require('child_process'), free = [];
+if (process.send) {
+  const {run} = require('./handler.js');
+  process.on('disconnect', () => process.exit());
+  process.on('message', (event) => run(event).then((value) => process.send({value}), (e) => process.send({error: e.message})));
+} else {
+  http.createServer((call, answer) => {
+    const parts = [];
+    call.on('data', (part) => parts.push(part)).on('end', () => {
+      const instance = free.pop() || fork(__filename);
+      instance.once('message', ({value, error}) => {
+        free.push(instance);
+        if (error) answer.setHeader('X-Amz-Function-Error', 'Unhandled');
+        answer.end(JSON.stringify(error ? {errorMessage: error} : value));
+      });
+      instance.send(JSON.parse(Buffer.concat(parts)));
+    });
+  }).listen(0, '127.0.0.1', function () { console.log(this.address().port); });
+}
+JS
+    ln -s "$rubato" rubato-of-$$ # the name by which they are found
+    : >node.port
+    RUBATO=./rubato-of-$$ node platform.js >node.port 2>node.log &
+    endpoint=$!
+    for _ in $(seq 1 1200); do
+        [[ -s node.port ]] && break
+        sleep 0.05
+    done
+    "$rubato" train job.yaml --functions "http://127.0.0.1:$(cat node.port)" --function-name digits -w 2 --memory 1000 --out node >node-run.log 2>&1 ||
+        fail "the handler: $(tail -5 node-run.log node.log)"
+    same node
+    programs=$(pgrep -f "^[.]/rubato-of-$$ function" || true)
+    [[ $(wc -w <<<"$programs") == 2 ]] || fail "not two programs behind the handler: $programs"
+    kill -9 $endpoint
+    wait $endpoint 2>/dev/null || true
+    gone $programs
+fi
+
+# 7. a deadline
 start scaled -w 1:2 --memory 512:1536:512 --deadline 900s
 ends scaled
 same scaled
@@ -114,7 +157,7 @@ grep -q 'scale measures' scaled.log || fail "nothing is measured: $(cat scaled.l
 grep -A4 'predicted and measured' scale.txt | grep -q 'step .*s .*s .*%' || fail "no measured step: $(cat scale.txt)"
 grep -q 'USD for .* calls' scaled.log || fail "no bill: $(cat scaled.log)"
 
-# 7. refusals
+# 8. refusals
 "$rubato" train job.yaml --memory 512 >bad.log 2>&1 && fail "--memory alone"
 grep -q 'memory goes with --functions' bad.log || fail "--memory alone: $(cat bad.log)"
 "$rubato" train job.yaml --functions local -w 2 --set train.accumulate=2 --out bad >bad.log 2>&1 && fail "accumulate"
