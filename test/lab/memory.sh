@@ -58,3 +58,30 @@ echo "with data.memory 32MiB in a group of $((base + 34)) MiB: $bound MB"
 kills=$("$group" figures "$name" | sed -n 's/^kills //p')
 [[ $kills == 0 ]] || { echo "FAILED: the kernel ended ${kills:-an unknown number of} processes"; exit 1; }
 echo "memory of reading ahead is bounded"
+
+# A job that chooses how its workers divide it, in a group into which one worker's step hardly fits: what fits is taken.
+cat > big.yaml <<'YAML'
+model: {zoo: resnet18, width: 8}
+data: {format: synthetic, generator: digits, count: 240}
+train: {batch: 240, steps: 2, threads: 1, autotune: false}
+YAML
+"$group" memory "$name" $((315 << 20))
+"$group" in "$name" "$rubato" train big.yaml -w 2 --set train.parallel=auto --out big > log 2>&1 || { cat log; echo "FAILED: what fits ended with code $?"; exit 1; }
+grep -q 'which needs [0-9]* of the [0-9]* bytes of a worker.*; trains ' log || { cat log; echo "FAILED: what does not fit is not told"; exit 1; }
+kills=$("$group" figures "$name" | sed -n 's/^kills //p')
+[[ $kills == 0 ]] || { echo "FAILED: the kernel ended ${kills:-an unknown number of} processes that chose how to run"; exit 1; }
+
+# What a device of a placed step needs is what its executables planned.
+device() { # BATCH: bytes that the leader's device planned, and the peak of its process
+    rm -rf big
+    "$rubato" train big.yaml -w 2 --set train.batch="$1" --set train.parallel=placed --set 'train.placed.devices={layer2: 2, layer3: 2, layer4: 2}' \
+        --out big > log 2>&1 || { cat log >&2; echo "FAILED: a placed step of $1 samples" >&2; exit 1; }
+    "$rubato" explain big place --json | grep -o '"planned_bytes":[0-9]*' | head -1 | sed 's/.*://'
+    sed -n 's/.*peak memory \([0-9]*\) MB.*/\1000000/p' log
+}
+mapfile -t few < <(device 24)
+mapfile -t many < <(device 240)
+plan=$((many[0] - few[0])) peak=$((many[1] - few[1]))
+echo "240 samples instead of 24: $plan bytes more are planned, the peak is $peak higher"
+[[ $((peak * 10)) -le $((plan * 11)) && $((peak * 10)) -ge $((plan * 9)) ]] || { echo "FAILED: the peak is not what was planned"; exit 1; }
+echo "parts of a step keep within their memory"

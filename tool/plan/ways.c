@@ -241,7 +241,9 @@ static void put_why(const way *x, ru_text *o)
 {
     const ru_way *w = &x->w;
     const ru_pipe_choice *c = &w->c;
-    if (!w->fits) {
+    if (w->memory_bytes < 0) {
+        ru_text_put(o, "needs more memory than is free here, so it was not measured");
+    } else if (!w->fits) {
         ru_text_putf(o, "needs %.3g MB of the %.3g MB of a host", 1e-6 * (double)w->memory_bytes,
                      1e-6 * (double)x->of->memory_bytes);
     } else if (w->why != NULL) {
@@ -285,7 +287,11 @@ static ru_table table_in(const table_of *t)
         ru_table_ns(&r, (int64_t)(1e9 * w->w.step_s));
         ru_table_ns(&r, (int64_t)(1e9 * w->epoch_s));
         ru_table_f64(&r, w->usd, 6);
-        ru_table_bytes(&r, w->w.memory_bytes);
+        if (w->w.memory_bytes >= 0) {
+            ru_table_bytes(&r, w->w.memory_bytes);
+        } else {
+            ru_table_absent(&r, "bytes");
+        }
         ru_table_bytes(&r, (int64_t)w->w.net_bytes);
         ru_table_percent(&r, w->of->error, 1);
         ru_table_f64(&r, t->ask->least_money ? w->usd / b->usd : w->epoch_s / b->epoch_s, 2);

@@ -272,7 +272,12 @@ static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, 
     ru_step_graph step;
     ru_exe_stats stats;
     ru_exe *e;
-    RU_TRY(rui_meter_step(m, (batch + workers - 1) / workers, false, &step, &e, err));
+    ru_status opened = rui_meter_step(m, (batch + workers - 1) / workers, false, &step, &e, err);
+    if (opened == RU_E_MEM) {
+        *s = (ru_pipe_share){.workers = workers, .memory_bytes = -1};
+        return RU_OK;
+    }
+    RU_TRY(opened);
     ru_exe_stats_get(e, &stats);
     *s = (ru_pipe_share){.workers = workers,
                          .memory_bytes = stats.state_bytes + stats.arena_bytes + stats.const_bytes +
@@ -598,7 +603,6 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
             c.asked = asked;
         }
     }
-    c.pipeline = c.n_cut > 0 && c.pipeline_s < c.data_s;
     *out = c;
     return RU_OK;
 }

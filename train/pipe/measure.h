@@ -17,7 +17,8 @@
 typedef struct ru_pipe_share {
     uint32_t workers;
     int64_t ns;           /* its step, without the sums */
-    int64_t memory_bytes; /* state, activations and what kernels need */
+    int64_t memory_bytes; /* state, activations and what kernels need; -1: more than is free here,
+                             and ns is 0 */
 } ru_pipe_share;
 
 typedef struct ru_pipe_layers {
@@ -55,7 +56,6 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
 
 /* How `workers` processes should train the job, by the policy `pipe`. */
 typedef struct ru_pipe_choice {
-    bool pipeline;                       /* else data parallel */
     const char *const *cut;              /* [n_cut] */
     uint32_t n_cut;                      /* 0: no pipeline of all workers was found */
     const int64_t *workers;              /* [n_cut + 1] of each stage */

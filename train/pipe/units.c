@@ -97,7 +97,12 @@ static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *byte
     *bytes = 0;
     for (uint32_t k = 0; k < s.n; k++) {
         rui_meter_memory x;
-        RU_TRY(rui_meter_stage_bytes(a->m, &s.at[k], &x, err));
+        ru_status st = rui_meter_stage_bytes(a->m, &s.at[k], &x, err);
+        if (st == RU_E_MEM) { /* more than is free here */
+            *bytes = INT64_MAX;
+            return RU_OK;
+        }
+        RU_TRY(st);
         sum[p.device[k]] += x.state + x.step + (a->micro > 1 ? x.grads : 0); /* sums are apart */
     }
     for (uint32_t i = 0; i < s.n_edges; i++) {
@@ -293,7 +298,7 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
     const ru_placing one = {.devices = 1};
     RU_TRY(most > 0 ? fullest(a, &one, &bytes, err) : RU_OK);
     a->single_fits = bytes <= most;
-    a->fill = most > 0 ? fill_of(a, bytes) : 1;
+    a->fill = most > 0 && bytes < INT64_MAX ? fill_of(a, bytes) : 1;
     ru_status st = RU_OK;
     for (uint32_t turn = 0; st == RU_OK; turn++) {
         a->method = turn % 2 == 0 ? "search" : "split";
@@ -302,7 +307,7 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
             .at = out->devices.at, .n = out->devices.n, .devices = a->devices, .idle = true};
         RU_TRY(st == RU_OK ? fullest(a, &in, &bytes, err) : RU_OK);
         if (st == RU_OK && (most == 0 || bytes <= most)) {
-            out->memory_bytes = bytes;
+            out->memory_bytes = bytes < INT64_MAX ? bytes : -1;
             return RU_OK;
         }
         a->fill *= turn % 2 == 1 ? 1.15 : 1;

@@ -58,6 +58,11 @@ static int64_t piece_bytes(const ru_stages *s, uint32_t stage, uint32_t ahead)
     return sum;
 }
 
+static bool is_enough(int64_t memory_bytes, int64_t needed)
+{
+    return needed >= 0 && (memory_bytes == 0 || needed <= memory_bytes);
+}
+
 /* Of the stage that needs most with this cut. */
 static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_schedule schedule,
                            int64_t *most, ru_err *err)
@@ -108,8 +113,10 @@ static ru_status list_pipeline(const ru_ways *w, ru_pipe_schedule schedule, doub
         if (c.n_cut == 0) {
             break;
         }
-        RU_TRY(cut_bytes(w, &c, schedule, &bytes, err));
-        out->fits = memory_bytes == 0 || bytes <= memory_bytes;
+        ru_status st = cut_bytes(w, &c, schedule, &bytes, err);
+        RU_TRY(st != RU_E_MEM ? st : RU_OK);
+        bytes = st == RU_OK ? bytes : -1;
+        out->fits = is_enough(memory_bytes, bytes);
         if (turn == 0 || out->fits) {
             *is = true;
             out->c = c;
@@ -120,7 +127,8 @@ static ru_status list_pipeline(const ru_ways *w, ru_pipe_schedule schedule, doub
         if (out->fits) {
             break;
         }
-        double less = c.stage_bytes * (double)memory_bytes / (double)bytes;
+        double less =
+            bytes > 0 ? c.stage_bytes * (double)memory_bytes / (double)bytes : 0.7 * c.stage_bytes;
         bool slow = l.memory_bytes > 0 && less > 0.9 * l.memory_bytes;
         l.memory_bytes = slow ? 0.9 * l.memory_bytes : less;
     }
@@ -138,7 +146,7 @@ static ru_status list_placed(const ru_ways *w, double bytes_per_s, int64_t memor
     }
     ru_status st =
         rui_units_ask(w->units, out->workers, bytes_per_s, memory_bytes, &out->placed, err);
-    out->fits = st == RU_OK;
+    out->fits = st == RU_OK && out->placed.memory_bytes >= 0;
     if (st == RU_E_INFEASIBLE && memory_bytes > 0) { /* what it would need */
         st = rui_units_ask(w->units, out->workers, bytes_per_s, 0, &out->placed, err);
     }
@@ -167,7 +175,7 @@ static void list_data(const ru_ways *w, double bytes_per_s, int64_t memory_bytes
         out->memory_bytes = is ? l->shares[k].memory_bytes : out->memory_bytes;
     }
     out->net_bytes = 2 * (out->workers - 1.0) * (double)l->weight_bytes;
-    out->fits = memory_bytes == 0 || out->memory_bytes <= memory_bytes;
+    out->fits = is_enough(memory_bytes, out->memory_bytes);
 }
 
 ru_status ru_ways_list(const ru_ways *w, uint32_t workers, double bytes_per_s, int64_t memory_bytes,

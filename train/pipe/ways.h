@@ -26,7 +26,7 @@ typedef struct ru_way {
     uint32_t workers;
     double step_s;
     int64_t memory_bytes; /* of the worker that needs most: what its executables and pieces on their
-                             way plan */
+                             way plan; -1: more than is free here */
     double net_bytes;     /* sent by all in a step */
     bool same;            /* the job's own step, and its schedule: auto may take it */
     const char *why;      /* else it may not, where it is no schedule that is in the way */
