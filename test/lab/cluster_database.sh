@@ -170,16 +170,17 @@ echo "ok: another scheduler takes over"
 # -- 3
 session=$(db "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")
 kill -STOP "$session" # as if the network between them were gone
-refused 75 'was lost while this was written' submit mlp.yaml
+refused 75 'the journal postgres' submit mlp.yaml # lost while it is written, unless something else was written before
 refused 75 'is not there' submit mlp.yaml
 cluster ps >/dev/null || fail "ps needs the database"
 kill -CONT "$session"
-until_so cluster submit mlp.yaml
-n=$(cat out.txt) # 3 when the session had heard of the first one
-for ((k = 2; k <= n; k++)); do
-    cluster cancel $k >/dev/null || fail "job $k of $n is not there"
-    waits_for cancelled field $k state
-done
+until_so cluster user add someone
+n=1
+if [[ -n $(field 2 state || true) ]]; then # the server had heard of it
+    n=2
+    cluster cancel 2 >/dev/null
+    waits_for cancelled field 2 state
+fi
 kill -9 "$server"
 explains() { grep -q 'the journal is not there' <<<"$(cluster explain 1)"; }
 until_so explains
@@ -190,6 +191,8 @@ until_so cluster submit mlp.yaml
 [[ $(cat out.txt) == $((n + 1)) ]] || fail "after the server came back the job is number $(cat out.txt)"
 waits_for 1 field $((n + 1)) workers
 [[ $(workers 1) == "$before" ]] || fail "workers changed with the server: $before, now $(workers 1)"
+cluster cancel $((n + 1)) >/dev/null # three jobs would want more slots than there are
+waits_for cancelled field $((n + 1)) state
 echo "ok: the server dies and comes back"
 
 # -- 4
@@ -214,8 +217,7 @@ until_so another
 kill -CONT "$a"
 until_so grep -q 'another scheduler leads' standby.a
 kill -0 "$a" || fail "a leader that lost the lead ended"
-cluster cancel $((n + 1)) >/dev/null
-waits_for cancelled field $((n + 1)) state
+cluster user add another >/dev/null || fail "the one that leads now writes nothing"
 for k in 1 2 3; do
     db "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted" >/dev/null
     until_so cluster scale 1 $((1 + k % 3)) # whoever leads by then
