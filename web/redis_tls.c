@@ -10,8 +10,8 @@
 
 struct rui_redis_tls {
     SSL_CTX *ctx;
-    SSL *ssl; /* NULL: no connection */
-    const char *host;
+    SSL *ssl;             /* NULL: no connection */
+    char *host;           /* not const: OpenSSL's macro casts it */
     bool writes, blocked; /* a call waits for room; a send waits for what comes first */
     bool refused;
     char why[200]; /* "": errno says it */
@@ -21,7 +21,8 @@ ru_status rui_redis_tls_open(const char *host, ru_arena *arena, rui_redis_tls **
 {
     struct sigaction sa; /* OpenSSL writes without MSG_NOSIGNAL */
     rui_redis_tls *t = RU_NEW(arena, rui_redis_tls, 1);
-    SSL_CTX *ctx = t != NULL ? SSL_CTX_new(TLS_client_method()) : NULL;
+    char *name = ru_arena_str(arena, host);
+    SSL_CTX *ctx = t != NULL && name != NULL ? SSL_CTX_new(TLS_client_method()) : NULL;
     if (ctx == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for TLS");
     }
@@ -37,7 +38,7 @@ ru_status rui_redis_tls_open(const char *host, ru_arena *arena, rui_redis_tls **
     if (sigaction(SIGPIPE, NULL, &sa) == 0 && sa.sa_handler == SIG_DFL) {
         (void)signal(SIGPIPE, SIG_IGN);
     }
-    *t = (rui_redis_tls){.ctx = ctx, .host = host};
+    *t = (rui_redis_tls){.ctx = ctx, .host = name};
     *out = t;
     return RU_OK;
 }
