@@ -29,6 +29,9 @@
 #include "trace/read/read.h"
 
 enum { STEPS_SKIPPED = 4, WORKERS_MAX = 4, SAMPLES = 256 };
+/* Exit code of a worker that others took for dead because it was starved of its core, and who found
+ * the job at its end when it came again. Such a round is run again, so many times at most. */
+enum { LOST = 69, TRIES = 4 };
 
 static const int64_t patience_ns = INT64_C(540000000000);
 
@@ -321,7 +324,9 @@ static ru_status wait_for_crew(crew *c, const job *j, ru_err *err)
             line = NULL;
         } while (ru_process_line(c->at[k], patience_ns, &line, NULL) == RU_OK && line != NULL);
         int code = ru_process_wait(c->at[k]);
-        if (code != 0) {
+        if (code == LOST) {
+            st = RU_FAIL(err, RU_E_AGAIN, "worker %u of ours was lost; see %s/log", k + 1, j->out);
+        } else if (code != 0) {
             st = RU_FAIL(err, RU_E_PEER, "worker %u of ours ended with exit code %d; see %s/log",
                          k + 1, code, j->out);
         }
@@ -357,7 +362,7 @@ static ru_status messages_of_run(const job *j, double *s, ru_err *err)
     return st;
 }
 
-static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
+static ru_status try_ours(ddp *d, const job *j, ru_err *err)
 {
     RU_TRY(empty_dir(j->out, err));
     crew c = {.n = 0};
@@ -371,6 +376,18 @@ static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
         crew_close(&c);
     }
     d->port++;
+    return st;
+}
+
+static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
+{
+    ru_status st = RU_E_AGAIN;
+    for (uint32_t k = 0; k < TRIES && st == RU_E_AGAIN; k++) {
+        st = try_ours(d, j, err);
+        if (st == RU_E_AGAIN) {
+            fprintf(stderr, "%s: the round is run again\n", err->text);
+        }
+    }
     return st == RU_OK ? median_of_run(d, j, median, err) : st;
 }
 

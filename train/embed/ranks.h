@@ -9,7 +9,7 @@
  * A rank that is lost, or closes, ends the group: calls that are not done return RU_E_PEER with a
  * sentence that names it. A process that ends is lost at once, one that is silent after 8 s.
  *
- * Memory: scratch of the sizes that occur, 12 MiB for sums of 120 MB among two ranks, 17 MiB among
+ * Memory: scratch of the sizes that occur, 10 MiB for large sums among two ranks, 14 MiB among
  * four; nothing grows with the tensors. Thread: any; calls that begin something take turns. */
 #ifndef RU_TRAIN_EMBED_RANKS_H
 #define RU_TRAIN_EMBED_RANKS_H
