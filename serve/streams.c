@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 
-/* A step with a piece of a prompt takes at most so many times what it takes without. */
-enum { PIECE_TIMES = 2 };
+/* A step with a piece of a prompt takes about so much of what it takes without: also one in a
+ * hundred should take less than twice as long. */
+enum { PIECE_PERCENT = 150, SIZES_MAX = 32 };
 
 typedef struct place {
     ru_stream *stream; /* NULL: free */
@@ -20,8 +21,11 @@ struct ru_streams {
     uint64_t turns;
     ru_steps_row *rows; /* [rows_max] */
     int64_t n_rows, n_wanted;
-    float *scratch;  /* [vocab] */
-    uint32_t *order; /* [vocab] */
+    int64_t alone_ns[SIZES_MAX]; /* of the last step without a prompt, by size of 1, 2, 4, ... rows;
+                                    0: there was none. A row of a prompt sees many positions */
+    bool prompt;                 /* the step has a piece of one */
+    float *scratch;              /* [vocab] */
+    uint32_t *order;             /* [vocab] */
 };
 
 ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err)
@@ -137,12 +141,22 @@ static void put_rows(ru_streams *s, int64_t slot, int64_t n)
     }
 }
 
-/* Rows of a step in which so many streams go on. */
-static int64_t rows_beside(const ru_streams *s, int64_t going)
+static int64_t *alone(ru_streams *s, int64_t rows)
 {
-    int64_t most = going + 1, alone = ru_steps_service_ns(s->steps, going);
+    uint32_t k = 0;
+    while (k + 1 < SIZES_MAX && INT64_C(1) << k < rows) {
+        k++;
+    }
+    return &s->alone_ns[k];
+}
+
+/* Rows of a step in which so many streams go on. */
+static int64_t rows_beside(ru_streams *s, int64_t going)
+{
+    int64_t most = going + 1, without = *alone(s, going);
+    without = without > 0 ? without : ru_steps_service_ns(s->steps, going);
     for (int64_t n = 1; n <= s->facts.rows_max; n *= 2) {
-        if (n > most && ru_steps_service_ns(s->steps, n) <= PIECE_TIMES * alone) {
+        if (n > most && 100 * ru_steps_service_ns(s->steps, n) <= PIECE_PERCENT * without) {
             most = n;
         }
     }
@@ -223,14 +237,15 @@ static void choose_rows(ru_streams *s)
             put_rows(s, k, 1);
         }
     }
-    int64_t most = rows_beside(s, s->n_rows);
+    int64_t going = s->n_rows, most = rows_beside(s, going);
     for (int64_t k = next_prompt(s); k >= 0 && s->n_rows < most; k = next_prompt(s)) {
         int64_t left = left_of(&s->places[k]), room = most - s->n_rows;
         put_rows(s, k, left < room ? left : room);
         if (s->places[k].rows == 0) {
-            return;
+            break;
         }
     }
+    s->prompt = s->n_rows > going;
 }
 
 /* Log probabilities of token `at` by the logits before it. */
@@ -267,6 +282,9 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
         return false;
     }
     ru_status st = ru_steps_run(s->steps, s->rows, s->n_rows, &logits, err);
+    if (st == RU_OK && !s->prompt) {
+        *alone(s, s->n_rows) = ru_steps_service_ns(s->steps, s->n_rows);
+    }
     for (int64_t i = 0; i < s->n_rows; i++) {
         place *p = &s->places[s->rows[i].slot];
         ru_stream *t = p->stream;

@@ -82,7 +82,7 @@ ru_status rui_bench_model(ru_bench *b, const char *name, const char *job, const 
 ru_status rui_bench_run_of_tokens(ru_bench *b, const char *name, const char *job, int64_t vocab,
                                   const char **run, ru_err *err)
 {
-    enum { TOKENS = 1024 };
+    enum { TOKENS = 4096 };
     const char *path = ru_arena_printf(b->arena, "%s/serve-%s.u8", b->dir, name);
     uint8_t bytes[TOKENS];
     for (int64_t k = 0; k < TOKENS; k++) {
@@ -223,7 +223,7 @@ static ru_status memory_mb(bench *w, const rui_side *s, double *mb)
                             : RU_FAIL(w->err, RU_E_MEM, "no memory"));
         const char *at = strstr(text, "\nAnonymous:");
         double now = at != NULL ? strtod(at + 11, NULL) / 1024 : 0;
-        same = fabs(now - *mb) <= 0.01 * now ? same + 1 : 0;
+        same = fabs(now - *mb) <= 0.002 * now ? same + 1 : 0;
         *mb = now;
         ru_clock_pause(INT64_C(100000000));
     }
@@ -565,7 +565,8 @@ static ru_status beside_silent(bench *w, const model *m)
                   .conns = CONNS,
                   .per_s = 0.3 * (double)w->out.ok / w->out.seconds,
                   .seconds = w->seconds,
-                  .seed = 1};
+                  .seed = 1,
+                  .greets = true};
     for (uint32_t k = 0; st == RU_OK && k < 2 * w->rounds; k++) {
         l.silent = k % 2 == 0 ? 0 : files >= SILENT + OWN ? SILENT : files > OWN ? files - OWN : 0;
         st = rui_load_run(&l, &w->out, w->err);
@@ -687,5 +688,6 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
                : k == 2 ? batch_size(&w, m)
                         : RU_OK);
     }
-    return rui_bench_generate(b, w.rounds, w.seconds, err);
+    RU_TRY(rui_bench_generate(b, w.rounds, w.seconds, err));
+    return rui_bench_prompt(b, w.rounds, err);
 }

@@ -28,6 +28,8 @@ RU_MUST_USE ru_status rui_bench_run_of_tokens(ru_bench *b, const char *name, con
 /* Tokens to train on, serve-text.u8 in the folder of the benchmarks. */
 RU_MUST_USE ru_status rui_bench_tokens(ru_bench *b, ru_err *err);
 RU_MUST_USE ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_err *err);
+/* Gaps between the tokens of texts beside a long prompt. */
+RU_MUST_USE ru_status rui_bench_prompt(ru_bench *b, uint32_t rounds, ru_err *err);
 /* The machine in virtual time beside the server, for a model and requests of one row. */
 RU_MUST_USE ru_status rui_bench_simulate(ru_bench *b, const rui_load *load, const char *path,
                                          uint32_t rounds, ru_err *err);

@@ -40,15 +40,20 @@ typedef struct run {
     ru_err *err;
 } run;
 
-static ru_status lost(const run *r, const char *what)
+static ru_status lost_at(const char *address, const char *what, ru_err *err)
 {
-    return RU_FAIL(r->err, RU_E_PEER, "%s: %s: %s", r->l->address, what,
+    return RU_FAIL(err, RU_E_PEER, "%s: %s: %s", address, what,
                    errno != 0 ? strerror(errno) : "the answer is not HTTP");
 }
 
-static ru_status dial(run *r, int *fd)
+static ru_status lost(const run *r, const char *what)
 {
-    ru_str rest = ru_str_c(r->l->address), host;
+    return lost_at(r->l->address, what, r->err);
+}
+
+ru_status rui_load_dial(const char *address, int *fd, ru_err *err)
+{
+    ru_str rest = ru_str_c(address), host;
     struct sockaddr_in to = {.sin_family = AF_INET};
     char text[64];
     int64_t port = 0;
@@ -60,7 +65,7 @@ static ru_status dial(run *r, int *fd)
     *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (!ok || inet_pton(AF_INET, text, &to.sin_addr) != 1 || *fd < 0 ||
         connect(*fd, (struct sockaddr *)&to, sizeof to) != 0) {
-        return lost(r, "connect");
+        return lost_at(address, "connect", err);
     }
     (void)setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return RU_OK;
@@ -69,7 +74,7 @@ static ru_status dial(run *r, int *fd)
 static ru_status join(run *r, conn *c)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.u64 = (uint64_t)(c - r->conns)};
-    RU_TRY(dial(r, &c->fd));
+    RU_TRY(rui_load_dial(r->l->address, &c->fd, r->err));
     return epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->fd, &ev) == 0 ? RU_OK : lost(r, "epoll");
 }
 
@@ -217,6 +222,23 @@ static ru_status turn(run *r)
     return arrive(r);
 }
 
+/* One answer to each connection, which does not count: the server has let in all that came before.
+ */
+static ru_status greet(run *r)
+{
+    int64_t until = ru_clock_now().ns + INT64_C(60000000000);
+    while (r->n_idle > 0) {
+        RU_TRY(ask(r, &r->conns[r->idle[--r->n_idle]], ru_clock_now().ns));
+    }
+    while (r->n_idle < r->l->conns && ru_clock_now().ns < until) {
+        RU_TRY(turn(r)); /* no arrivals: the end of all of them is 0 */
+    }
+    *r->out = (rui_load_out){0};
+    return r->n_idle == r->l->conns
+               ? RU_OK
+               : RU_FAIL(r->err, RU_E_PEER, "%s does not answer", r->l->address);
+}
+
 ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
 {
     run r = {
@@ -231,12 +253,13 @@ ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
     uint32_t opened = 0, n_silent = 0;
     st = silent != NULL ? st : RU_FAIL(err, RU_E_MEM, "no memory for %u connections", l->silent);
     while (st == RU_OK && n_silent < l->silent) {
-        st = dial(&r, &silent[n_silent++]);
+        st = rui_load_dial(l->address, &silent[n_silent++], err);
     }
     while (st == RU_OK && opened < l->conns) {
         st = join(&r, &r.conns[opened]);
         r.idle[r.n_idle++] = opened++;
     }
+    st = st == RU_OK && l->greets ? greet(&r) : st;
     int64_t from = ru_clock_now().ns;
     r.from_ns = r.next_ns = from;
     r.end_ns = from + (int64_t)(l->seconds * 1e9);

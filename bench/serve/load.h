@@ -36,6 +36,7 @@ typedef struct rui_load {
     const ru_markov *arrivals;  /* in place of Poisson's, while per_s is not 0; NULL: none */
     double window_s;            /* late ones are counted by windows too; 0: not */
     uint32_t silent;            /* connections that open before the others and ask nothing */
+    bool greets;                /* each of the others is answered once before the load begins */
     uint32_t conns;             /* open loop: requests beyond that wait at the client, and count */
     double per_s;               /* Poisson arrivals; 0: closed loop */
     double seconds;
@@ -53,6 +54,8 @@ typedef struct rui_load_out {
     double seconds;
 } rui_load_out;
 
+/* A connection to host:port. Errors: RU_E_PEER. */
+RU_MUST_USE ru_status rui_load_dial(const char *address, int *fd, ru_err *err);
 /* Errors: RU_E_PEER (nobody answers, or not HTTP), RU_E_MEM. */
 RU_MUST_USE ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err);
 

@@ -212,25 +212,79 @@ void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
 
 enum { ROW_KEYS = 4 }; /* keys at a time: the sums stay in registers */
 
-/* `half` is a constant where this is called: the loops of f32 and bf16 are compiled apart. */
-RU_KERN_INLINE float kv_element(const void *x, int64_t i, bool half)
+/* The loops of f32 and bf16 stand apart: gcc 12 does not make vectors of one that chooses inside.
+ */
+RU_KERN_INLINE float dot_f32(const float *q, const float *k, int64_t d)
 {
-    return half ? kv_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+    float s = 0.0f;
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < d; i++) {
+        s += q[i] * k[i];
+    }
+    return s;
 }
 
-/* y = sum of e^(score) v; gives the sum of e^(score). p: [keys] */
+RU_KERN_INLINE float dot_bf16(const float *q, const uint16_t *k, int64_t d)
+{
+    float s = 0.0f;
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < d; i++) {
+        s += q[i] * kv_from_bf16(k[i]);
+    }
+    return s;
+}
+
+/* y += p[0] v[0] + ... of `n` = ROW_KEYS or 1 keys */
+RU_KERN_INLINE void add_f32(const float *p, const float *v, int64_t ld, int64_t n, int64_t d,
+                            float *restrict y)
+{
+    const float *v1 = v + ld, *v2 = v1 + ld, *v3 = v2 + ld;
+    float p0 = p[0];
+    if (n == 1) {
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) {
+            y[i] += p0 * v[i];
+        }
+        return;
+    }
+    float p1 = p[1], p2 = p[2], p3 = p[3];
+#pragma omp simd
+    for (int64_t i = 0; i < d; i++) {
+        y[i] += p0 * v[i] + p1 * v1[i] + (p2 * v2[i] + p3 * v3[i]);
+    }
+}
+
+RU_KERN_INLINE void add_bf16(const float *p, const uint16_t *v, int64_t ld, int64_t n, int64_t d,
+                             float *restrict y)
+{
+    const uint16_t *v1 = v + ld, *v2 = v1 + ld, *v3 = v2 + ld;
+    float p0 = p[0];
+    if (n == 1) {
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) {
+            y[i] += p0 * kv_from_bf16(v[i]);
+        }
+        return;
+    }
+    float p1 = p[1], p2 = p[2], p3 = p[3];
+#pragma omp simd
+    for (int64_t i = 0; i < d; i++) {
+        y[i] += p0 * kv_from_bf16(v[i]) + p1 * kv_from_bf16(v1[i]) +
+                (p2 * kv_from_bf16(v2[i]) + p3 * kv_from_bf16(v3[i]));
+    }
+}
+
+/* y = sum of e^(score) v; gives the sum of e^(score). p: [keys]; `half` is a constant where this is
+ * called */
 RU_KERN_INLINE float one_row(const ru_kern_attn *a, const float *q, float *y, float *p, bool half)
 {
     int64_t n = a->keys, d = a->head_size, ld = a->ld_v;
-    float max = -INFINITY, sum = 0.0f;
+    const float *k = a->k, *v = a->v;
+    const uint16_t *hk = a->k, *hv = a->v;
+    float max = -INFINITY, sum = 0.0f, scale = a->scale;
     for (int64_t j = 0; j < n; j++) {
         int64_t kj = j * a->ld_k;
-        float s = 0.0f;
-#pragma omp simd reduction(+ : s)
-        for (int64_t i = 0; i < d; i++) {
-            s += q[i] * kv_element(a->k, kj + i, half);
-        }
-        p[j] = s * a->scale;
+        p[j] = scale * (half ? dot_bf16(q, hk + kj, d) : dot_f32(q, k + kj, d));
         max = kv_max(max, p[j]);
     }
 #pragma omp simd reduction(+ : sum)
@@ -239,22 +293,12 @@ RU_KERN_INLINE float one_row(const ru_kern_attn *a, const float *q, float *y, fl
         sum += p[j];
     }
     memset(y, 0, sizeof *y * (size_t)d);
-    int64_t j = 0;
-    for (; j + ROW_KEYS <= n; j += ROW_KEYS) {
-        int64_t v = j * ld;
-        float p0 = p[j], p1 = p[j + 1], p2 = p[j + 2], p3 = p[j + 3];
-#pragma omp simd
-        for (int64_t i = 0; i < d; i++) {
-            y[i] += p0 * kv_element(a->v, v + i, half) + p1 * kv_element(a->v, v + ld + i, half) +
-                    (p2 * kv_element(a->v, v + 2 * ld + i, half) +
-                     p3 * kv_element(a->v, v + 3 * ld + i, half));
-        }
-    }
-    for (; j < n; j++) {
-        int64_t vj = j * ld;
-#pragma omp simd
-        for (int64_t i = 0; i < d; i++) {
-            y[i] += p[j] * kv_element(a->v, vj + i, half);
+    for (int64_t j = 0, step; j < n; j += step) {
+        step = j + ROW_KEYS <= n ? ROW_KEYS : 1;
+        if (half) {
+            add_bf16(p + j, hv + j * ld, ld, step, d, y);
+        } else {
+            add_f32(p + j, v + j * ld, ld, step, d, y);
         }
     }
     return sum;
