@@ -161,8 +161,8 @@ RU_KERN_INLINE void pairs_tile(const uint64_t *x, int64_t ldx, uint64_t *y, int6
     }
 }
 
-/* Two tiles by two, so that lines of x and y are used while they are near. The last tile of a row
- * or column overlaps the one before. */
+/* Along x some tiles side by side, so that its lines are read at once, and down all rows, so that
+ * lines of y are whole soon. The last tile of a row or column overlaps the one before. */
 #define TURN(type, name, N)                                                                 \
     static void name##_turn(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows, \
                             int64_t cols)                                                   \
@@ -186,15 +186,12 @@ RU_KERN_INLINE void pairs_tile(const uint64_t *x, int64_t ldx, uint64_t *y, int6
             }                                                                               \
             return;                                                                         \
         }                                                                                   \
-        for (int64_t r = 0; r < rows; r += 2 * N) {                                         \
-            for (int64_t c = 0; c < cols; c += 2 * N) {                                     \
-                for (int64_t k = 0; k < 4; k++) {                                           \
-                    int64_t i = r + k / 2 * N, j = c + k % 2 * N;                           \
-                    if (i < rows && j < cols) {                                             \
-                        i = kv_min_i64(i, rows - N);                                        \
-                        j = kv_min_i64(j, cols - N);                                        \
-                        name##_tile(x + i * ldx + j, ldx, y + j * ldy + i, ldy);            \
-                    }                                                                       \
+        for (int64_t c = 0; c < cols; c += (4 * N)) {                                       \
+            for (int64_t i = 0; i < rows; i += N) {                                         \
+                int64_t a = kv_min_i64(i, rows - N), last = kv_min_i64(c + (4 * N), cols);  \
+                for (int64_t j = c; j < last; j += N) {                                     \
+                    int64_t b = kv_min_i64(j, cols - N);                                    \
+                    name##_tile(x + a * ldx + b, ldx, y + b * ldy + a, ldy);                \
                 }                                                                           \
             }                                                                               \
         }                                                                                   \

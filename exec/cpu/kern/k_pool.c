@@ -6,7 +6,9 @@
 
 #include "exec/cpu/kern/isa.h"
 
-enum { JOIN_ROWS = 4 };
+/* Rows of at most NARROW results or elements go as if they were so long: what is beside them is
+ * made, too, and then overwritten. SLACK: elements that such a row reads behind its line. */
+enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
 
 /* to = the join of `count` rows, and of what is there with `more`; all rows of `from`. */
 #define POOL_JOIN(name, type, f)                                                                \
@@ -38,7 +40,13 @@ enum { JOIN_ROWS = 4 };
                 row = over ? 0 : row;                                                           \
                 plane += over ? p->plane_step : 0;                                              \
             }                                                                                   \
-            if (k > 0) {                                                                        \
+            bool narrow =                                                                       \
+                n <= NARROW && p->end != NULL && (const type *)p->end - x[c - 1] >= NARROW;     \
+            if (narrow && k > 0) {                                                              \
+                POOL_COUNT_4(c, name##_join(x, COUNT, true, to, NARROW));                       \
+            } else if (narrow) {                                                                \
+                POOL_COUNT_4(c, name##_join(x, COUNT, false, to, NARROW));                      \
+            } else if (k > 0) {                                                                 \
                 POOL_COUNT_4(c, name##_join(x, COUNT, true, to, n));                            \
             } else {                                                                            \
                 POOL_COUNT_4(c, name##_join(x, COUNT, false, to, n));                           \
@@ -106,15 +114,28 @@ enum { JOIN_ROWS = 4 };
     static void name##_line(const ru_kern_pool *p, const ru_kern_pool_from *from, type *line)      \
     {                                                                                              \
         int64_t width = from->planes * from->rows > 0 ? p->width : 0;                              \
-        int64_t after = p->width - width + p->after;                                               \
         for (int64_t i = 0; i < p->before; i++) {                                                  \
             line[i] = outside;                                                                     \
         }                                                                                          \
-        for (int64_t i = 0; i < after; i++) {                                                      \
-            line[p->before + width + i] = outside;                                                 \
-        }                                                                                          \
         if (width > 0) {                                                                           \
             name##_rows(p, from, line + p->before, width);                                         \
+        }                                                                                          \
+        for (int64_t i = p->before + width; i < p->line; i++) {                                    \
+            line[i] = outside;                                                                     \
+        }                                                                                          \
+    }                                                                                              \
+    /* `room`: results that may be written from y on */                                            \
+    static void name##_narrow(const ru_kern_pool *p, const type *line, type *y, int64_t n,         \
+                              int64_t room)                                                        \
+    {                                                                                              \
+        type some[NARROW], *to = room < NARROW ? some : y;                                         \
+        if (p->stride == 1) {                                                                      \
+            name##_along(p, line, 1, to, NARROW);                                                  \
+        } else {                                                                                   \
+            name##_along(p, line, 2, to, NARROW);                                                  \
+        }                                                                                          \
+        if (to != y) {                                                                             \
+            memcpy(y, some, sizeof *y *(size_t)n);                                                 \
         }                                                                                          \
     }                                                                                              \
     static void name##_lines(const ru_kern_pool *p, const ru_kern_pool_from *from, int64_t n_from, \
@@ -124,11 +145,18 @@ enum { JOIN_ROWS = 4 };
             name##_line(p, &from[r], lines + r * p->line);                                         \
         }                                                                                          \
         bool one = p->line == n * p->stride && p->y_step == n; /* lines in one */                  \
+        bool narrow = !one && n <= NARROW && p->y_step == n && p->stride <= 2 &&                   \
+                      p->taps * p->dilation <= NARROW;                                             \
+        for (int64_t i = 0; narrow && i < SLACK; i++) {                                            \
+            lines[n_from * p->line + i] = outside;                                                 \
+        }                                                                                          \
         n *= one ? n_from : 1;                                                                     \
         for (int64_t r = 0; r < (one ? 1 : n_from); r++) {                                         \
             const type *line = lines + r * p->line;                                                \
             type *to = y + r * p->y_step;                                                          \
-            if (p->stride == 1) {                                                                  \
+            if (narrow) {                                                                          \
+                name##_narrow(p, line, to, n, (n_from - r - 1) * p->y_step + n);                   \
+            } else if (p->stride == 1) {                                                           \
                 name##_along(p, line, 1, to, n);                                                   \
             } else if (p->stride == 2) {                                                           \
                 name##_along(p, line, 2, to, n);                                                   \

@@ -353,6 +353,7 @@ typedef struct ru_kern_pool {
      * around `width` of theirs. Lines are `line`, rows of results `y_step` elements apart. Results
      * of lines n * stride apart do not reach beyond their own. */
     int64_t plane_step, row_step, before, width, after, line, y_step;
+    const void *end;    /* of the image: nothing is read from here on; NULL: not known */
     const float *count; /* [n] taps of a result along its row that a mean counts; NULL: sums */
 } ru_kern_pool;
 

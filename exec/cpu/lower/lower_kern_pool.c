@@ -190,6 +190,7 @@ static void along_lines(const pool_state *s, void *const *bufs, int64_t k, int64
                             .after = i1 - last,
                             .line = line,
                             .y_step = s->out[2],
+                            .end = (const char *)bufs[0] + s->planes * s->big * bytes,
                             .count = s->count == NULL ? NULL : s->count + from};
     int64_t b = k % s->out[1], a = k / s->out[1] % s->out[0], plane = k / (s->out[0] * s->out[1]);
     for (int64_t r = 0; r < rows; r++) {
