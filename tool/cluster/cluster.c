@@ -442,20 +442,26 @@ ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *ar
     rui_cluster c;
     char *text;
     int64_t n, until = ru_clock_now().ns + patience_ns;
-    rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
-    static const char writes[] =
-        "some jobs still write their checkpoints; the cluster ends after them";
+    const rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
+    running r;
+    bool heard = false;
     RU_TRY(rui_cluster_of(folder, arena, &c, err));
-    RU_TRY(rui_cluster_asked(&ask, arena, &text, &n, err));
-    ask.path = "/nodes"; /* who leads may be elsewhere */
-    ask.body = NULL;
-    while (rui_cluster_asked(&ask, arena, &text, &n, err) == RU_OK) {
-        if (ru_clock_now().ns > until) {
-            return RU_FAIL(err, RU_E_AGAIN, "%s", writes);
+    for (;;) { /* who takes over from a leader that died meanwhile must be told, too */
+        ru_status st = rui_cluster_asked(&ask, arena, &text, &n, err);
+        heard = heard || st == RU_OK;
+        bool runs = find(folder, "scheduler", arena, &r);
+        if (st != RU_OK && (!heard || (st != RU_E_AGAIN && st != RU_E_PEER))) {
+            return st;
         }
-        ru_clock_pause(look_ns);
+        if (st == RU_E_PEER && !runs) {
+            break;
+        }
+        if (ru_clock_now().ns > until) {
+            return RU_FAIL(err, RU_E_AGAIN,
+                           "some jobs still write their checkpoints; the cluster ends after them");
+        }
+        ru_clock_pause(4 * look_ns);
     }
-    RU_TRY(wait_gone(folder, "scheduler", writes, until, arena, err));
     return rui_cluster_nodes_do(&c, true, arena, err);
 }
 
