@@ -17,7 +17,9 @@ static uint32_t threads_of(const ru_job *job, uint32_t workers)
     return job->train.threads > 0 ? job->train.threads : cores < workers ? 1 : cores / workers;
 }
 
-/* Of a worker beside its part of a step: a small job's worker peaks 26 to 36 MB above its plan. */
+/* Of a worker beside its part of a step, which peaks 26 to 36 MB above its plan; and of the
+ * launcher.
+ */
 #define BESIDE_BYTES INT64_C(40000000)
 
 /* Of each worker: by the job, else its share of what control groups and the machine allow; 0: not
@@ -27,7 +29,7 @@ static int64_t memory_of(const ru_job *job, uint32_t workers, ru_arena *arena)
     int64_t limit = ru_memory_limit_bytes(arena), machine = ru_self_memory_bytes();
     int64_t all = limit > 0 && (machine == 0 || limit < machine) ? limit : machine;
     int64_t own = ru_units_memory(job);
-    int64_t share = all / workers - BESIDE_BYTES;
+    int64_t share = (all - BESIDE_BYTES) / workers - BESIDE_BYTES;
     return own > 0 || all == 0 ? own : share > 1 ? share : 1;
 }
 
@@ -146,6 +148,7 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
         st = choose_among(job, n, &ways, arena, asked, err);
     }
     ru_ways_close(&ways);
+    ru_memory_trim(); /* the workers have it from now on */
     return st;
 }
 

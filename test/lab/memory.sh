@@ -59,14 +59,16 @@ kills=$("$group" figures "$name" | sed -n 's/^kills //p')
 [[ $kills == 0 ]] || { echo "FAILED: the kernel ended ${kills:-an unknown number of} processes"; exit 1; }
 echo "memory of reading ahead is bounded"
 
+unset MALLOC_PERTURB_ # it touches memory that is set aside and never used
+
 # A job that chooses how its workers divide it, in a group into which one worker's step hardly fits: what fits is taken.
 cat > big.yaml <<'YAML'
 model: {zoo: resnet18, width: 8}
 data: {format: synthetic, generator: digits, count: 240}
 train: {batch: 240, steps: 2, threads: 1, autotune: false}
 YAML
-"$group" memory "$name" $((315 << 20))
-"$group" in "$name" "$rubato" train big.yaml -w 2 --set train.parallel=auto --out big > log 2>&1 || { cat log; echo "FAILED: what fits ended with code $?"; exit 1; }
+"$group" memory "$name" $((360 << 20))
+"$group" in "$name" "$rubato" train big.yaml -w 2 --set train.parallel=auto --out big > log 2>&1 || { cat log; echo "FAILED: what fits is ended"; exit 1; }
 grep -q 'which needs [0-9]* of the [0-9]* bytes of a worker.*; trains ' log || { cat log; echo "FAILED: what does not fit is not told"; exit 1; }
 kills=$("$group" figures "$name" | sed -n 's/^kills //p')
 [[ $kills == 0 ]] || { echo "FAILED: the kernel ended ${kills:-an unknown number of} processes that chose how to run"; exit 1; }
