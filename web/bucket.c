@@ -140,7 +140,7 @@ static ru_status head_of(ru_bucket *b, const request *q, struct curl_slist **hea
     ru_sha256_text(q->body, q->n, hash);
     RU_TRY(rui_curl_line(&b->curl, head,
                          ru_arena_printf(&b->scratch, "x-amz-content-sha256: %s", hash), err));
-    RU_TRY(rui_curl_line(&b->curl, head, "Expect:", err));
+    RU_TRY(b->login.key == NULL ? rui_curl_line(&b->curl, head, "Expect:", err) : RU_OK);
     RU_TRY(trace != NULL ? rui_curl_line(&b->curl, head, trace, err) : RU_OK);
     return b->login.session == NULL
                ? RU_OK

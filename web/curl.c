@@ -68,6 +68,8 @@ ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l, const
         return RU_OK;
     }
     (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:%.40s", l->region, service);
+    /* A line "Expect:" would be signed and not sent, which servers take for a wrong signature. */
+    (void)c->easy_setopt(h, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
     return c->easy_setopt(h, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
                    c->easy_setopt(h, CURLOPT_USERNAME, l->key) == CURLE_OK &&
                    c->easy_setopt(h, CURLOPT_PASSWORD, l->secret) == CURLE_OK

@@ -201,7 +201,8 @@ static bool put_lines(posted *q)
     const char *session = q->of->login.session;
     return (q->post.type == NULL || put_line(q, "Content-Type: ", q->post.type)) &&
            (!q->of->s3 || put_hash(q)) &&
-           put_line(q, "Expect:", "") && /* no wait for "100 Continue" */
+           /* No wait for "100 Continue"; for requests that are signed, see rui_curl_sign. */
+           (q->of->login.key != NULL || put_line(q, "Expect:", "")) &&
            (q->post.token == NULL || put_line(q, "Authorization: Bearer ", q->post.token)) &&
            (session == NULL || put_line(q, "X-Amz-Security-Token: ", session));
 }
