@@ -33,9 +33,6 @@ typedef struct ru_arena_mark {
 /* A growing arena; `size_max_bytes` 0 means unbounded. Allocates nothing yet. */
 void ru_arena_init(ru_arena *a, int64_t size_max_bytes);
 
-/* A fixed arena over the caller's `buf` (view, until fini). */
-void ru_arena_init_fixed(ru_arena *a, void *buf, int64_t size_bytes);
-
 /* Free all blocks. Accepts zeroed memory. */
 void ru_arena_fini(ru_arena *a);
 
@@ -46,10 +43,8 @@ void *ru_arena_zalloc(ru_arena *a, int64_t size_bytes, int64_t align);
 /* The same without zeroing, for what is overwritten at once. */
 void *ru_arena_alloc(ru_arena *a, int64_t size_bytes, int64_t align);
 
-/* Copies of bytes and of a C string; NULL when full. */
-void *ru_arena_copy(ru_arena *a, const void *src, int64_t size_bytes, int64_t align);
+/* A copy of a C string, and formatted text; NULL when full. */
 char *ru_arena_str(ru_arena *a, const char *s);
-char *ru_arena_strn(ru_arena *a, const char *s, int64_t n);
 char *ru_arena_printf(ru_arena *a, const char *fmt, ...) RU_PRINTF(2, 3);
 
 ru_arena_mark ru_arena_mark_get(const ru_arena *a);
@@ -62,6 +57,11 @@ void ru_arena_rewind(ru_arena *a, ru_arena_mark mark);
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* A fixed arena over the caller's `buf` (view, until fini). */
+void ru_arena_init_fixed(ru_arena *a, void *buf, int64_t size_bytes);
+/* Copies of bytes; NULL when full. */
+void *ru_arena_copy(ru_arena *a, const void *src, int64_t size_bytes, int64_t align);
+char *ru_arena_strn(ru_arena *a, const char *s, int64_t n);
 char *ru_arena_vprintf(ru_arena *a, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 /* Does `p` point into memory of a growing arena? */
 bool ru_arena_has(const ru_arena *a, const void *p);

@@ -155,11 +155,15 @@ struct ru_conf_table {
 
 typedef struct ru_conf ru_conf;
 
+enum { RU_CONF_BULK_BYTES_MAX = 256 << 20, RU_CONF_BULK_VALUES_MAX = 16 << 20 };
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* Errors: RU_E_LIMIT when the arena is full; RU_E_BUG when the table itself is wrong (a default
  * that does not parse, two fields of one name): every table belongs in a test that calls this. */
 RU_MUST_USE ru_status ru_conf_new(const ru_conf_table *table, ru_arena *arena, ru_conf **out,
                                   ru_err *err);
-
 /* Sources. Errors and origins name `label` (the file's path). Syntax errors are returned at once,
  * all others by ru_conf_apply. Text up to 4 MiB. Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_conf_add_yaml(ru_conf *c, const char *label, const char *text,
@@ -169,24 +173,15 @@ RU_MUST_USE ru_status ru_conf_add_file(ru_conf *c, const char *path, const char 
                                        int64_t size_bytes, ru_err *err);
 /* "train.batch=64"; the value is YAML, so lists and maps work: "model.hidden=[512, 512]". */
 RU_MUST_USE ru_status ru_conf_add_set(ru_conf *c, const char *assignment, ru_err *err);
-
 /* Check everything, then fill `into` (table->size_bytes). On failure `into` is untouched, `err` has
  * the first problem and the number of others, ru_conf_problems all of them.
  * Errors: RU_E_CONFIG, RU_E_LIMIT (arena full). */
 RU_MUST_USE ru_status ru_conf_apply(ru_conf *c, void *into, ru_err *err);
-
 /* The problems of the last ru_conf_apply, in order of the file, at most 50. View. */
 const char *const *ru_conf_problems(const ru_conf *c, uint32_t *n);
-
 /* For people: every key with type, default, bounds and help, nested, at most `width` columns (0:
  * 100). */
 void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out);
-
-enum { RU_CONF_BULK_BYTES_MAX = 256 << 20, RU_CONF_BULK_VALUES_MAX = 16 << 20 };
-
-RU_API_END
-
-/* Inside Rubato: librubato.so does not export these. */
 RU_MUST_USE ru_status ru_conf_add_json(ru_conf *c, const char *label, const char *text,
                                        int64_t size_bytes, ru_err *err);
 /* Every key from its variable, RUBATO_ + the path in capitals with '_' for '.'. */

@@ -22,13 +22,9 @@ typedef struct ru_rng {
 
 ru_rng ru_rng_from(uint64_t seed, uint64_t stream);
 
-/* An independent generator named by (r's seed and stream, label); does not change `r`. The same
- * label gives the same child whatever was drawn in between. */
-ru_rng ru_rng_split(const ru_rng *r, uint64_t label);
-/* A label from a word, for splits by name. */
+/* A number from a word, for streams by name. */
 uint64_t ru_rng_label(const char *word);
 
-uint32_t ru_rng_u32(ru_rng *r);
 uint64_t ru_rng_u64(ru_rng *r);
 /* Uniform in 0..n-1 without bias; n >= 1. */
 uint32_t ru_rng_below(ru_rng *r, uint32_t n);
@@ -44,6 +40,13 @@ uint32_t ru_rng_pick(ru_rng *r, const double *weights, uint32_t n);
 /* Put 0..n-1 into `order` in random order. */
 void ru_rng_shuffle(ru_rng *r, uint32_t *order, uint32_t n);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* An independent generator named by (r's seed and stream, label); does not change `r`. The same
+ * label gives the same child whatever was drawn in between. */
+ru_rng ru_rng_split(const ru_rng *r, uint64_t label);
+uint32_t ru_rng_u32(ru_rng *r);
 /* A permutation of 0..n-1 that is computed, not stored: place -> sample. The order of training
  * samples is ru_perm_from(n, seed, epoch). n up to 2^62. Cost: a few Philox rounds an element, no
  * memory. */
@@ -52,13 +55,8 @@ typedef struct ru_perm {
     uint64_t seed, stream;
     uint32_t half_bits; /* the Feistel network works on 2*half_bits >= log2 n bits */
 } ru_perm;
-
 ru_perm ru_perm_from(uint64_t n, uint64_t seed, uint64_t stream);
 uint64_t ru_perm_at(const ru_perm *p, uint64_t place); /* place < n */
-
-RU_API_END
-
-/* Inside Rubato: librubato.so does not export these. */
 /* The bijection: 128 random bits from a counter and a key. */
 void ru_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* 128 random bits number `index` of `stream` under `seed`: counter {index, stream}, key seed. */

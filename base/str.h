@@ -12,38 +12,6 @@
 
 RU_API_BEGIN
 
-/* A view of n bytes; not NUL-terminated. {0} is the empty slice. */
-typedef struct ru_str {
-    const char *p;
-    int64_t n;
-} ru_str;
-
-/* For printf: printf("%.*s", RU_STR_ARG(s)). */
-#define RU_STR_ARG(s) (int)(s).n, (s).p
-
-ru_str ru_str_c(const char *s); /* view of a C string; NULL gives the empty slice */
-ru_str ru_str_n(const char *s, int64_t n);
-bool ru_str_eq(ru_str a, ru_str b);
-bool ru_str_eq_c(ru_str a, const char *b);
-bool ru_str_starts(ru_str s, const char *head);
-bool ru_str_ends(ru_str s, const char *tail);
-int64_t ru_str_find(ru_str s, const char *what); /* index of the first match, -1 when none */
-/* Does `s` match `pattern`, in which every * stands for any run of characters? stars[k] (k <
- * n_stars) is what the k-th * stood for, as short as possible from the left; view. */
-bool ru_str_match(ru_str s, const char *pattern, ru_str *stars, uint32_t n_stars);
-ru_str ru_str_trim(ru_str s);             /* without blanks, tabs and line ends at the ends */
-ru_str ru_str_from(ru_str s, int64_t at); /* the part from `at` on; at is clamped to 0..n */
-
-/* Cut off the text before the next `sep`; false when nothing is left. "a,,b" gives a, "", b; the
- * empty slice gives nothing.  while (ru_str_next(&rest, ',', &item)) ... */
-bool ru_str_next(ru_str *rest, char sep, ru_str *item);
-
-/* Strict reading of the whole slice; false (and *out untouched) for anything else, overflow and
- * surrounding blanks included. i64 and u64 take decimal and 0x; f64 takes decimal, inf and nan. */
-bool ru_str_i64(ru_str s, int64_t *out);
-bool ru_str_u64(ru_str s, uint64_t *out);
-bool ru_str_f64(ru_str s, double *out);
-
 /* Text being built: always NUL-terminated at `p`. With an arena it grows; without, it is cut at the
  * caller's buffer and `cut` says so. */
 typedef struct ru_text {
@@ -59,8 +27,6 @@ ru_text ru_text_into(char *buf, int64_t cap_bytes);
 ru_text ru_text_arena(ru_arena *arena);
 
 void ru_text_put(ru_text *t, const char *s);
-void ru_text_put_n(ru_text *t, const char *s, int64_t n);
-void ru_text_char(ru_text *t, char c, int64_t times);
 void ru_text_putf(ru_text *t, const char *fmt, ...) RU_PRINTF(2, 3);
 /* Shortest decimal that reads back as the same double; "inf", "-inf", "nan" for the others. */
 void ru_text_f64(ru_text *t, double v);
@@ -68,6 +34,36 @@ void ru_text_f64(ru_text *t, double v);
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* A view of n bytes; not NUL-terminated. {0} is the empty slice. */
+typedef struct ru_str {
+    const char *p;
+    int64_t n;
+} ru_str;
+
+/* For printf: printf("%.*s", RU_STR_ARG(s)). */
+#define RU_STR_ARG(s) (int)(s).n, (s).p
+ru_str ru_str_c(const char *s); /* view of a C string; NULL gives the empty slice */
+ru_str ru_str_n(const char *s, int64_t n);
+bool ru_str_eq(ru_str a, ru_str b);
+bool ru_str_eq_c(ru_str a, const char *b);
+bool ru_str_starts(ru_str s, const char *head);
+bool ru_str_ends(ru_str s, const char *tail);
+int64_t ru_str_find(ru_str s, const char *what); /* index of the first match, -1 when none */
+/* Does `s` match `pattern`, in which every * stands for any run of characters? stars[k] (k <
+ * n_stars) is what the k-th * stood for, as short as possible from the left; view. */
+bool ru_str_match(ru_str s, const char *pattern, ru_str *stars, uint32_t n_stars);
+ru_str ru_str_trim(ru_str s);             /* without blanks, tabs and line ends at the ends */
+ru_str ru_str_from(ru_str s, int64_t at); /* the part from `at` on; at is clamped to 0..n */
+/* Cut off the text before the next `sep`; false when nothing is left. "a,,b" gives a, "", b; the
+ * empty slice gives nothing.  while (ru_str_next(&rest, ',', &item)) ... */
+bool ru_str_next(ru_str *rest, char sep, ru_str *item);
+/* Strict reading of the whole slice; false (and *out untouched) for anything else, overflow and
+ * surrounding blanks included. i64 and u64 take decimal and 0x; f64 takes decimal, inf and nan. */
+bool ru_str_i64(ru_str s, int64_t *out);
+bool ru_str_u64(ru_str s, uint64_t *out);
+bool ru_str_f64(ru_str s, double *out);
+void ru_text_put_n(ru_text *t, const char *s, int64_t n);
+void ru_text_char(ru_text *t, char c, int64_t times);
 /* Is this a W3C traceparent of version 00 or a later one of its form? Source: W3C trace-context. */
 bool ru_str_is_traceparent(const char *text);
 /* Number of insertions, deletions, replacements and swaps of neighbours between two words (bytes

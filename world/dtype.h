@@ -34,10 +34,6 @@ typedef enum ru_dtype {
 
 const char *ru_dtype_name(ru_dtype t);
 int64_t ru_dtype_bytes(ru_dtype t);
-bool ru_dtype_is_float(ru_dtype t);
-bool ru_dtype_is_int(ru_dtype t); /* signed and unsigned, not bool */
-int32_t ru_dtype_onnx(ru_dtype t);
-ru_dtype ru_dtype_from_onnx(int32_t number); /* RU_NONE when unknown */
 
 /* Round-to-nearest-even conversions of one element. */
 uint16_t ru_f32_to_bf16(float x);
@@ -46,5 +42,11 @@ uint16_t ru_f32_to_f16(float x);
 float ru_f16_to_f32(uint16_t x);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+bool ru_dtype_is_float(ru_dtype t);
+bool ru_dtype_is_int(ru_dtype t); /* signed and unsigned, not bool */
+int32_t ru_dtype_onnx(ru_dtype t);
+ru_dtype ru_dtype_from_onnx(int32_t number); /* RU_NONE when unknown */
 
 #endif

@@ -63,10 +63,8 @@ uint32_t ru_dim_sym(int64_t dim); /* of a symbolic dim */
 
 /* Number of elements, possibly symbolic or unknown; RU_DIM_UNKNOWN on overflow. */
 int64_t ru_type_count(const ru_type *t);
-bool ru_type_is_concrete(const ru_type *t);
 /* Bytes of a concrete type, row-major and packed. */
 int64_t ru_type_bytes(const ru_type *t);
-bool ru_type_equal(const ru_type *a, const ru_type *b);
 ru_type ru_type_make(ru_dtype dtype, uint32_t rank, const int64_t *dims);
 ru_type ru_type_scalar(ru_dtype dtype);
 
@@ -86,9 +84,6 @@ typedef struct ru_op_info {
     uint16_t in_min, in_max, out_min, out_max;
     double tol_f32, tol_bf16; /* relative tolerance of tests against the reference */
 } ru_op_info;
-
-const ru_op_info *ru_op_get(ru_op op);
-ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
 
 /* -- attributes -------------------------------------------------------------------------------- */
 
@@ -226,34 +221,8 @@ static inline ru_node *ru_graph_node(const ru_graph *g, ru_graph_node_id id)
     return &g->nodes[id.v];
 }
 
-/* Add a value; its name is copied, `data` is view: it must live as long as the graph. INPUT values
- * are appended to g->inputs. A TEMP value (importers, copies) waits for its node (add_node_into).
- */
-RU_MUST_USE ru_status ru_graph_add_value(ru_graph *g, const ru_value *proto, ru_value_id *out,
-                                         ru_err *err);
-
-/* Append a node; `name`, `in` and `attrs` are copied, attribute arrays and strings too (the data of
- * tensor attributes is view). Gives `n_out` fresh TEMP
- * values of type NONE into `out` (shape inference fills the types). */
-RU_MUST_USE ru_status ru_graph_add_node(ru_graph *g, ru_op op, const char *name,
-                                        const ru_value_id *in, uint32_t n_in, const ru_attr *attrs,
-                                        uint32_t n_attrs, ru_value_id *out, uint32_t n_out,
-                                        ru_err *err);
-
-RU_MUST_USE ru_status ru_graph_add_output(ru_graph *g, ru_value_id v, ru_err *err);
-RU_MUST_USE ru_status ru_graph_add_update(ru_graph *g, ru_value_id state, ru_value_id value,
-                                          ru_err *err);
-/* Index of the symbol of that name, added when new. Errors: RU_E_LIMIT. */
-RU_MUST_USE ru_status ru_graph_symbol(ru_graph *g, const char *name, uint32_t *sym, ru_err *err);
-
 /* Find by name; absent when there is none. Cost: linear. */
 ru_value_id ru_graph_find(const ru_graph *g, const char *name);
-
-/* Attribute access with a default. Kinds must match, else the default is given (the verifier has
- * refused such a graph before). */
-const ru_attr *ru_node_attr(const ru_node *n, ru_attr_key key); /* NULL when not set */
-int64_t ru_node_int(const ru_node *n, ru_attr_key key, int64_t dflt);
-double ru_node_float(const ru_node *n, ru_attr_key key, double dflt);
 
 /* -- whole-graph functions (infer.c, verify.c, print.c, hash.c of world/graph) ----------------- */
 
@@ -262,35 +231,52 @@ double ru_node_float(const ru_node *n, ru_attr_key key, double dflt);
  * shapes are known. Errors: RU_E_DATA naming node, op and shapes. */
 RU_MUST_USE ru_status ru_graph_infer(ru_graph *g, ru_err *err);
 
-/* Is the graph legal: ids in range, one producer, order, arity, attribute kinds, types filled,
- * updates of equal type? Errors: RU_E_DATA naming the first place. */
-RU_MUST_USE ru_status ru_graph_verify(const ru_graph *g, ru_err *err);
-
 /* Give `sym` a number: returns a new graph in `arena` with that symbol replaced everywhere and
  * types inferred again. */
 RU_MUST_USE ru_status ru_graph_bind(const ru_graph *g, uint32_t sym, int64_t number,
                                     ru_arena *arena, ru_graph *out, ru_err *err);
-
-/* Where the samples of a batch of `sym` stand in each value: with the result x and n samples,
- * element e of sample s stands at ((e / x) * n + s) * x + e % x of the row-major value. Returns
- * [n_values], in `arena`; RU_SAMPLES_NONE for a value that does not grow with the batch,
- * RU_SAMPLES_UNKNOWN where the graph does not tell; NULL when the arena is full. */
-enum { RU_SAMPLES_NONE = 0, RU_SAMPLES_UNKNOWN = -1 };
-
-/* Floating-point operations and bytes moved of one node, from its types (concrete). */
-int64_t ru_node_flops(const ru_graph *g, const ru_node *n);
 
 /* Text, one node a line; for people, golden tests and diffs. The text lives in `arena`. */
 const char *ru_graph_print(const ru_graph *g, ru_arena *arena);
 /* "f32[N,3,32,32]" into `into` (at least 128 bytes). Returns `into`. */
 const char *ru_type_print(const ru_graph *g, const ru_type *t, char *into, int64_t size_bytes);
 
-/* Hash of structure, types, attributes and constant data; names do not count. */
-uint64_t ru_graph_hash(const ru_graph *g);
-
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+bool ru_type_is_concrete(const ru_type *t);
+bool ru_type_equal(const ru_type *a, const ru_type *b);
+const ru_op_info *ru_op_get(ru_op op);
+ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
+/* Add a value; its name is copied, `data` is view: it must live as long as the graph. INPUT values
+ * are appended to g->inputs. A TEMP value (importers, copies) waits for its node (add_node_into).
+ */
+RU_MUST_USE ru_status ru_graph_add_value(ru_graph *g, const ru_value *proto, ru_value_id *out,
+                                         ru_err *err);
+/* Append a node; `name`, `in` and `attrs` are copied, attribute arrays and strings too (the data of
+ * tensor attributes is view). Gives `n_out` fresh TEMP
+ * values of type NONE into `out` (shape inference fills the types). */
+RU_MUST_USE ru_status ru_graph_add_node(ru_graph *g, ru_op op, const char *name,
+                                        const ru_value_id *in, uint32_t n_in, const ru_attr *attrs,
+                                        uint32_t n_attrs, ru_value_id *out, uint32_t n_out,
+                                        ru_err *err);
+RU_MUST_USE ru_status ru_graph_add_output(ru_graph *g, ru_value_id v, ru_err *err);
+RU_MUST_USE ru_status ru_graph_add_update(ru_graph *g, ru_value_id state, ru_value_id value,
+                                          ru_err *err);
+/* Index of the symbol of that name, added when new. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_graph_symbol(ru_graph *g, const char *name, uint32_t *sym, ru_err *err);
+/* Attribute access with a default. Kinds must match, else the default is given (the verifier has
+ * refused such a graph before). */
+const ru_attr *ru_node_attr(const ru_node *n, ru_attr_key key); /* NULL when not set */
+int64_t ru_node_int(const ru_node *n, ru_attr_key key, int64_t dflt);
+double ru_node_float(const ru_node *n, ru_attr_key key, double dflt);
+/* Is the graph legal: ids in range, one producer, order, arity, attribute kinds, types filled,
+ * updates of equal type? Errors: RU_E_DATA naming the first place. */
+RU_MUST_USE ru_status ru_graph_verify(const ru_graph *g, ru_err *err);
+/* Floating-point operations and bytes moved of one node, from its types (concrete). */
+int64_t ru_node_flops(const ru_graph *g, const ru_node *n);
+/* Hash of structure, types, attributes and constant data; names do not count. */
+uint64_t ru_graph_hash(const ru_graph *g);
 /* Product; RU_DIM_UNKNOWN when it is not a number or one symbol times a number. */
 int64_t ru_dim_mul(int64_t a, int64_t b);
 /* Exact quotient; RU_DIM_UNKNOWN when b does not divide a. */
@@ -309,6 +295,11 @@ bool ru_node_has_in(const ru_node *n, uint32_t k);  /* input k present (not abse
 bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not absent) */
 /* The same for one node whose inputs are typed. */
 RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err);
+/* Where the samples of a batch of `sym` stand in each value: with the result x and n samples,
+ * element e of sample s stands at ((e / x) * n + s) * x + e % x of the row-major value. Returns
+ * [n_values], in `arena`; RU_SAMPLES_NONE for a value that does not grow with the batch,
+ * RU_SAMPLES_UNKNOWN where the graph does not tell; NULL when the arena is full. */
+enum { RU_SAMPLES_NONE = 0, RU_SAMPLES_UNKNOWN = -1 };
 const int64_t *ru_graph_samples(const ru_graph *g, uint32_t sym, ru_arena *arena);
 
 #endif
