@@ -115,6 +115,30 @@ static void build_fan(rig *r)
     assert_ok(ru_build_finish(&b, &err), err);
 }
 
+/* Three layers with one matrix, and another one before each. */
+static void build_thrice(rig *r)
+{
+    static const char *const names[] = {"first.weight", "a.weight", "b.weight"};
+    ru_build b;
+    ru_err err = {0};
+    uint32_t sym;
+    assert_ok(ru_graph_symbol(&r->graph, "batch", &sym, &err), err);
+    const int64_t dims[] = {ru_dim_symbol(sym, 1), 7}, square[] = {7, 7};
+    float *data = RU_NEW(&r->arena, float, 49);
+    for (int64_t i = 0; i < 49; i++) {
+        data[i] = (float)cos((double)i);
+    }
+    ru_build_init(&b, &r->graph);
+    ru_value_id x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, dims));
+    ru_value_id w = ru_build_param(&b, "shared.weight", ru_type_make(RU_F32, 2, square), data);
+    for (uint32_t k = 0; k < 3; k++) {
+        x = ru_build_op1(&b, RU_OP_Tanh, linear(r, &b, x, names[k], 7, 7), NULL);
+        x = ru_build_op1(&b, RU_OP_Tanh, ru_build_op2(&b, RU_OP_MatMul, x, w, NULL), NULL);
+    }
+    ru_build_output(&b, linear(r, &b, x, "last.weight", 7, CLASSES), "logits");
+    assert_ok(ru_build_finish(&b, &err), err);
+}
+
 /* A state that no node reads is one of the first stage. */
 static void add_unread(rig *r)
 {
@@ -135,6 +159,8 @@ static void open_rig(rig *r, const model *m)
     assert_ok(ru_graph_init(&r->graph, &r->arena, m->name, &err), err);
     if (strcmp(m->name, "fan") == 0) {
         build_fan(r);
+    } else if (strcmp(m->name, "thrice") == 0) {
+        build_thrice(r);
     } else {
         assert_ok(ru_zoo_build(m->name, &m->zo, true, &r->graph, &r->zoo, &err), err);
     }
@@ -356,6 +382,10 @@ static const ru_conf_pair fan[] = {{"first", 2}, {"b", 2}};
 
 /* The head, which reads the embedding too, on the device of the blocks. */
 static const ru_conf_pair head[] = {{"transformer.h", 2}, {"transformer.wte@2", 2}};
+/* A matrix that three layers have: on three devices, two of whose parts are on the first one. */
+static const ru_conf_pair thrice[] = {{"a", 2}, {"shared@2", 3}, {"b", 2}, {"shared@3", 1}};
+#define THRICE \
+    .name = "thrice", .x = {.dtype = RU_F32, .rank = 1, .dims = {7}}, .y = {.dtype = RU_I64}
 #define GPT                                                                                    \
     .name = "gpt",                                                                             \
     .zo = {.layers = 2, .heads = 2, .width = 16, .context = 6, .vocab = CLASSES, .tie = true}, \
@@ -393,6 +423,8 @@ static const model models[] = {
      .y = {.dtype = RU_I64},
      .cut = {"layer1.1.conv1", "layer1.1.conv2"},
      .n_cut = 2},
+    {THRICE, .cut = {"a", "b"}, .n_cut = 2},
+    {THRICE, .placing = {.at = thrice, .n = RU_ARRAY_LEN(thrice), .devices = 3}},
     {.name = "resnet18",
      .zo = {.classes = CLASSES, .input = {3, 16, 16}, .input_rank = 3, .width = 8},
      .x = {.dtype = RU_F32, .rank = 3, .dims = {3, 16, 16}},
