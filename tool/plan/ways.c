@@ -242,7 +242,8 @@ static void put_why(const way *x, ru_text *o)
     const ru_way *w = &x->w;
     const ru_pipe_choice *c = &w->c;
     if (w->memory_bytes < 0) {
-        ru_text_put(o, "needs more memory than is free here, so it was not measured");
+        ru_text_putf(o, "needs more memory than is free here%s",
+                     w->step_s > 0 ? "" : ", so it was not measured");
     } else if (!w->fits) {
         ru_text_putf(o, "needs %.3g MB of the %.3g MB of a host", 1e-6 * (double)w->memory_bytes,
                      1e-6 * (double)x->of->memory_bytes);
@@ -284,9 +285,15 @@ static ru_table table_in(const table_of *t)
         ru_table_str(&r, w->of->type);
         ru_table_i64(&r, w->w.workers);
         ru_table_str(&r, ru_way_names[w->w.kind]);
-        ru_table_ns(&r, (int64_t)(1e9 * w->w.step_s));
-        ru_table_ns(&r, (int64_t)(1e9 * w->epoch_s));
-        ru_table_f64(&r, w->usd, 6);
+        if (w->w.step_s > 0) {
+            ru_table_ns(&r, (int64_t)(1e9 * w->w.step_s));
+            ru_table_ns(&r, (int64_t)(1e9 * w->epoch_s));
+            ru_table_f64(&r, w->usd, 6);
+        } else { /* it was not measured */
+            ru_table_absent(&r, "s");
+            ru_table_absent(&r, "s");
+            ru_table_absent(&r, NULL);
+        }
         if (w->w.memory_bytes >= 0) {
             ru_table_bytes(&r, w->w.memory_bytes);
         } else {
@@ -294,7 +301,11 @@ static ru_table table_in(const table_of *t)
         }
         ru_table_bytes(&r, (int64_t)w->w.net_bytes);
         ru_table_percent(&r, w->of->error, 1);
-        ru_table_f64(&r, t->ask->least_money ? w->usd / b->usd : w->epoch_s / b->epoch_s, 2);
+        if (w->w.step_s > 0) {
+            ru_table_f64(&r, t->ask->least_money ? w->usd / b->usd : w->epoch_s / b->epoch_s, 2);
+        } else {
+            ru_table_absent(&r, NULL);
+        }
         ru_table_str(&r, cut.p);
         ru_table_str(&r, why.p);
     }
@@ -357,6 +368,11 @@ ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err)
     }
     if (winner_of(&t) == UINT32_MAX) {
         const way *w = &t.all.at[0];
+        if (w->w.memory_bytes < 0) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "no way fits into memory: one worker needs more than is free here; "
+                           "lower train.batch or raise train.accumulate");
+        }
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "no way fits into the memory of the hosts: one worker needs %.4g MB, and "
                        "'%s' has %.4g MB; lower train.batch or raise train.accumulate",

@@ -530,6 +530,9 @@ void ru_pipe_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
     c->sum_s = 2 * (n - 1) / n * (double)l->weight_bytes / bytes_per_s;
     for (uint32_t k = 0; k < l->n_shares; k++) {
         double s = 1e-9 * (double)l->shares[k].ns;
+        if (l->shares[k].memory_bytes < 0) {
+            continue; /* it was not measured */
+        }
         if (l->shares[k].workers == 1) {
             c->single_s = s > read_s ? s : read_s;
         }

@@ -153,6 +153,7 @@ static void data_parallel_steps_are_those_of_the_shares(void **state)
     ru_err err = {0};
     ru_pipe_choice c;
     const ru_pipe_share shares[] = {{1, 100000000, 7}, {4, 30000000, 5}};
+    const ru_pipe_share large[] = {{1, 0, -1}, {4, 30000000, 5}};
     ru_arena_init(&arena, 0);
     init(&x, 2, 4);
     x.forward[0] = x.forward[1] = 10000000;
@@ -169,6 +170,10 @@ static void data_parallel_steps_are_those_of_the_shares(void **state)
     x.l.read_ns = 400000000;
     assert_ok(ru_pipe_choose(&x.l, 4, 1e9, &arena, &c, &err), err);
     assert_true(fabs(c.data_s - 0.1) < 1e-12 && fabs(c.single_s - 0.4) < 1e-12);
+    x.l.shares = large; /* of one worker nothing is known: it did not fit */
+    c = (ru_pipe_choice){0};
+    ru_pipe_data(&x.l, 4, 1e9, &c);
+    assert_true(c.single_s == 0 && fabs(c.data_s - 0.1) < 1e-12);
     x.l.n = 0; /* a model that cannot be cut */
     assert_ok(ru_pipe_choose(&x.l, 4, 1e9, &arena, &c, &err), err);
     assert_true(c.n_cut == 0 && fabs(c.data_s - 0.1) < 1e-12);
