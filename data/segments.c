@@ -264,12 +264,12 @@ static bool claim(rui_segments *s, tier *t, int64_t size)
     if (fits) {
         ru_room_take(&t->room, l, wants(t, step, lines));
     }
-    ru_lock_close(l);
     if (fits && (ru_grow_claim(t->data, t->end + step, &why) != RU_OK ||
                  ru_grow_claim(t->index, t->index_end + lines, &why) != RU_OK)) {
         fits = false;
-        ru_room_forget(&t->room, NULL);
+        ru_room_forget(&t->room, l);
     }
+    ru_lock_close(l);
     if (!fits) {
         ru_log(RU_LOG_INFO, "data", "cache", "%s has no room for %lld bytes more%s%s", t->path,
                (long long)size, why.text[0] != 0 ? ": " : "", why.text);

@@ -108,7 +108,7 @@ static void test_room(void **state)
     ru_room_take(&r, l, 2000);
     ru_lock_close(l);
     assert_int_equal(ru_room_left(&r, NULL), -1015 - 16);
-    ru_room_give(&r, 5000);
+    ru_room_give(&r, ru_room_hold(&r), 5000);
     assert_int_equal(ru_room_left(&r, NULL), 1000);
     assert_ok(ru_file_own(r.lock, "0123456789abcdef", 16, &f->err), f->err); /* no number */
     assert_int_equal(ru_room_left(&r, NULL), 985 - 16);

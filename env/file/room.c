@@ -12,12 +12,18 @@ static int64_t taken(const ru_room *r, ru_lock *held)
     return n;
 }
 
-int64_t ru_room_left(const ru_room *r, ru_lock *held)
+ru_lock *ru_room_hold(const ru_room *r)
 {
     ru_err none = {0};
+    ru_lock *l = NULL;
+    return ru_lock_open(r->lock, true, true, &l, &none) == RU_OK ? l : NULL;
+}
+
+int64_t ru_room_left(const ru_room *r, ru_lock *held)
+{
     ru_lock *own = NULL;
     int64_t n = held == NULL ? ru_lock_number(r->lock) : -1;
-    if (n < 0 && held == NULL && ru_lock_open(r->lock, true, true, &own, &none) != RU_OK) {
+    if (n < 0 && held == NULL && (own = ru_room_hold(r)) == NULL) {
         return 0;
     }
     n = n < 0 ? taken(r, held != NULL ? held : own) : n;
@@ -33,21 +39,18 @@ void ru_room_take(const ru_room *r, ru_lock *held, int64_t bytes)
     }
 }
 
-void ru_room_give(const ru_room *r, int64_t bytes)
+void ru_room_give(const ru_room *r, ru_lock *held, int64_t bytes)
 {
-    ru_err none = {0};
-    ru_lock *l = NULL;
-    if (bytes > 0 && ru_lock_open(r->lock, true, true, &l, &none) == RU_OK) {
-        ru_room_take(r, l, -bytes);
-        ru_lock_close(l);
+    if (held != NULL && bytes > 0) {
+        ru_room_take(r, held, -bytes);
     }
+    ru_lock_close(held);
 }
 
 void ru_room_forget(const ru_room *r, ru_lock *held)
 {
-    ru_err none = {0};
-    ru_lock *own = NULL;
-    if (held != NULL || ru_lock_open(r->lock, true, true, &own, &none) == RU_OK) {
+    ru_lock *own = held == NULL ? ru_room_hold(r) : NULL;
+    if (held != NULL || own != NULL) {
         ru_lock_number_put(held != NULL ? held : own, -1);
         ru_lock_close(own);
     }

@@ -335,14 +335,22 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
     return RU_OK;
 }
 
-/* What was taken for a part is free again. */
-static void give(const ru_tiers *t, const rui_part *p, int64_t bytes)
+/* Of the tier that has the part. */
+static const ru_room *room_of(const ru_tiers *t, const rui_part *p)
 {
     uint32_t k = 0;
     while (k + 1 < t->n_tiers && t->tiers[k].id != p->tier) {
         k++;
     }
-    ru_room_give(&t->tiers[k].room, bytes);
+    return &t->tiers[k].room;
+}
+
+/* A part goes, and what it had taken is free again. */
+static void remove_part(const ru_room *r, const char *path, int64_t bytes)
+{
+    ru_err none = {0};
+    ru_lock *l = ru_room_hold(r);
+    ru_room_give(r, l, ru_path_remove(path, &none) == RU_OK ? bytes : 0);
 }
 
 /* The last part keeps the bytes that were written. */
@@ -351,13 +359,14 @@ static ru_status close_part(ru_tier_file *f, bool sync, ru_err *err)
     ru_status st = RU_OK;
     if (f->grow != NULL) {
         const rui_part *p = &f->is.parts[f->is.r.n_parts - 1];
+        const ru_room *r = room_of(f->t, p);
+        ru_lock *l = ru_room_hold(r);
         int64_t was = ru_grow_claimed(f->grow);
         ru_grow_cut(f->grow, p->bytes);
-        was -= ru_grow_claimed(f->grow);
+        ru_room_give(r, l, was - ru_grow_claimed(f->grow));
         st = sync ? ru_grow_sync(f->grow, err) : RU_OK;
         ru_grow_close(f->grow, INT64_MAX);
         f->grow = NULL;
-        give(f->t, p, was);
     }
     return st;
 }
@@ -433,12 +442,12 @@ static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
         if (more > 0) {
             ru_room_take(&d->room, l, more);
         }
-        ru_lock_close(l);
         ru_status st =
             more > 0 ? ru_grow_claim(f->grow, ru_grow_claimed(f->grow) + more, err) : RU_OK;
         if (st != RU_OK) { /* the file may have some of it */
-            ru_room_forget(&d->room, NULL);
+            ru_room_forget(&d->room, l);
         }
+        ru_lock_close(l);
         RU_TRY(st);
     }
     int64_t claimed = ru_grow_claimed(f->grow) - end;
@@ -644,8 +653,8 @@ void ru_tier_close(ru_tier_file *f)
         (void)!rui_tiers_append_told(f->t, RUI_TIER_READ, &read, "", &none);
     }
     for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {
-        if (drops && k < f->is.r.n_parts && ru_path_remove(f->paths[k], &none) == RU_OK) {
-            give(f->t, &f->is.parts[k], f->is.parts[k].bytes);
+        if (drops && k < f->is.r.n_parts) {
+            remove_part(room_of(f->t, &f->is.parts[k]), f->paths[k], f->is.parts[k].bytes);
         }
         if (!f->writes) {
             ru_in_close(&f->in[k]);
@@ -660,7 +669,6 @@ void ru_tier_close(ru_tier_file *f)
 
 ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
 {
-    ru_err none = {0};
     ru_arena scratch;
     RU_CHECK(t->log != NULL);
     RU_TRY(rui_tiers_refresh(t, err));
@@ -676,8 +684,8 @@ ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
         const char *path;
         bool shared;
         const rui_tier *d = tier_of(t, i, k, &scratch, &path, &shared);
-        if (d != NULL && !shared && ru_path_remove(path, &none) == RU_OK) {
-            ru_room_give(&d->room, i->parts[k].bytes);
+        if (d != NULL && !shared) {
+            remove_part(&d->room, path, i->parts[k].bytes);
         }
     }
     ru_arena_fini(&scratch);
