@@ -717,6 +717,7 @@ uint8_t *rui_segments_begin(rui_segments *s, int64_t number, int64_t size_bytes,
         *p = (rui_place){c, c->n};
         c->lines[c->n++] = (line){.number = number, .offset = c->used, .size_bytes = size_bytes};
         to = c->bytes + c->used;
+        memset(to + size_bytes, 0, (size_t)(size - size_bytes)); /* it goes to the disk, too */
         c->used += size;
         c->filling++;
     }
