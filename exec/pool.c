@@ -29,6 +29,7 @@
 #include "env/process/cores.h"
 #include "env/process/groups.h"
 #include "env/process/self.h"
+#include "env/thread.h"
 #include "exec/waits.h"
 
 enum { POOL_THREADS_MAX = 1024, CROWD_MAX_S = 10 /* longer than waits stay brief untried */ };
@@ -37,7 +38,7 @@ static const int64_t pause_min_ns = 2000000, pause_max_ns = 1000000000, look_ns 
 
 struct ru_pool {
     uint32_t threads;
-    int32_t *cores; /* [threads] one for each thread; NULL: fewer than cores */
+    uint32_t *cores; /* [threads] one for each thread; NULL: fewer than cores */
     pthread_t caller;
     int64_t look_at_ns, go_at_ns, pause_ns; /* when the team is looked at, the caller may move */
     int64_t entered_ns;
@@ -137,7 +138,7 @@ uint32_t ru_pool_threads(const ru_pool *p)
 /* A team may have new threads: libgomp ends those that a smaller team does not need. */
 static void take_cores(ru_pool *p)
 {
-    if (ru_cores_usable(p->cores, p->threads) < p->threads) {
+    if (ru_thread_cores_list(p->cores, p->threads) < p->threads) {
         return; /* the caller was given fewer cores since */
     }
     (void)ru_cores_go(p->cores[0]);
@@ -156,7 +157,7 @@ static void keep_apart(ru_pool *p, int64_t now_ns)
         p->caller = pthread_self(); /* each caller has a team of its own */
         p->look_at_ns = now_ns + look_ns;
         take_cores(p);
-    } else if (now_ns >= p->go_at_ns && ru_cores_here() != p->cores[0]) {
+    } else if (now_ns >= p->go_at_ns && (uint32_t)ru_cores_here() != p->cores[0]) {
         bool again = now_ns < p->go_at_ns + 8 * p->pause_ns;
         int64_t longer = 2 * p->pause_ns < pause_max_ns ? 2 * p->pause_ns : pause_max_ns;
         p->pause_ns = again ? longer : pause_min_ns;

@@ -2,7 +2,7 @@
 
 #include <omp.h>
 
-#include "env/process/cores.h"
+#include "env/thread.h"
 #include "test/test.h"
 
 enum { ITEMS = 1000 };
@@ -76,9 +76,9 @@ enum { CORES_MAX = 1024 };
 static void count_cores(void *arg, uint32_t thread, uint32_t threads)
 {
     uint32_t *cores = arg;
-    int32_t some[CORES_MAX];
+    uint32_t some[CORES_MAX];
     (void)threads;
-    cores[thread] = ru_cores_usable(some, CORES_MAX);
+    cores[thread] = ru_thread_cores_list(some, CORES_MAX);
 }
 
 static void as_many_threads_as_cores_have_one_each(void **state)

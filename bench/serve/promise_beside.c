@@ -14,6 +14,7 @@
 #include "env/process/group.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
+#include "env/thread.h"
 
 typedef rui_promise bench;
 
@@ -286,17 +287,17 @@ ru_status rui_promise_beside(bench *w)
                               "train: {batch: 64, steps: 100000000, threads: 1}\n";
     static const double loads[] = {0.2, 0.6, 0.8, 0.3, 0.4, 0.5, 0.7, 0.9};
     const char *path = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
-    int32_t cores[2];
+    uint32_t cores[2];
     core c = {0};
     if (!ru_bench_wants(w->b, "beside")) {
         return RU_OK;
     }
-    if (ru_cores_usable(cores, 2) < 2) {
+    if (ru_thread_cores_list(cores, 2) < 2) {
         ru_log(RU_LOG_WARN, "bench", "promise",
                "a training beside a server is left out: it needs two cores, one for the client");
         return RU_OK;
     }
-    (void)snprintf(c.server, sizeof c.server, "%d", cores[1]);
+    (void)snprintf(c.server, sizeof c.server, "%u", cores[1]);
     (void)ru_cores_stay(cores[0]);
     RU_TRY(path != NULL ? ru_file_replace(path, job, sizeof job - 1, w->err)
                         : RU_FAIL(w->err, RU_E_MEM, "no memory for a path"));
