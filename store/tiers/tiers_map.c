@@ -91,6 +91,9 @@ static ru_status name_item(ru_tiers *t, rui_item *i, const char *name, uint32_t 
         i->name = "";
         return rui_tiers_no_memory(err);
     }
+    while (*last != 0 && t->items[*last - 1].gone) { /* a name that comes again and again */
+        *last = t->items[*last - 1].before;
+    }
     i->before = (uint32_t)*last;
     *last = (uint64_t)(i - t->items) + 1;
     return RU_OK;
