@@ -444,13 +444,14 @@ static void release(ru_stream *s)
     }
 }
 
-/* With the lock held: until batch b is there, or for the longest time. */
-static void wait_for(ru_stream *s, const slot *sl, int64_t b)
+/* With the lock held: until batch b is there, or for the longest time; others may come before. */
+static void wait_for(ru_stream *s, const slot *sl, int64_t b, ru_time from)
 {
-    bool more = true;
-    while (sl->done != b + 1 && more) {
-        if (s->opt.wait_ns > 0) {
-            more = ru_cond_wait_for(&s->filled, &s->lock, s->opt.wait_ns);
+    int64_t left = s->opt.wait_ns;
+    while (sl->done != b + 1 && (s->opt.wait_ns <= 0 || left > 0)) {
+        if (left > 0) {
+            (void)ru_cond_wait_for(&s->filled, &s->lock, left);
+            left = s->opt.wait_ns - ru_time_since(ru_clock_now(), from);
         } else {
             ru_cond_wait(&s->filled, &s->lock);
         }
@@ -471,7 +472,7 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
     if (sl->done != b + 1) {
         ru_time from = ru_clock_now();
         s->waits_ns = from.ns;
-        wait_for(s, sl, b);
+        wait_for(s, sl, b, from);
         s->waits_ns = 0;
         if (sl->done != b + 1) {
             ru_mutex_unlock(&s->lock);
