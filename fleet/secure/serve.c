@@ -208,6 +208,12 @@ static uint32_t count(const rui_fed_server *s, const bool *done, bool so)
     return n;
 }
 
+static void heard(const rui_fed_server *s, const bool *done, ru_time now)
+{
+    ru_mask_wait_heard(&s->secure->wait[s->secure->stage], count(s, done, true),
+                       s->job->secure.threshold, now.ns);
+}
+
 /* The stage of keys, or of boxes, is over when nobody is waited for any more. */
 static void advance(rui_fed_server *s, bool late, ru_time now, ru_effects *fx)
 {
@@ -283,7 +289,7 @@ void rui_secure_keys(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
         rui_fed_expel(s, m, "its keys are none, or come twice", ev->now, fx);
         return;
     }
-    ru_mask_wait_heard(&x->wait[x->stage], ev->now.ns);
+    heard(s, x->u.told, ev->now);
     advance(s, false, ev->now, fx);
 }
 
@@ -291,7 +297,7 @@ static void on_parts(rui_fed_server *s, rui_fed_member *m, const void *body, int
                      ru_time now, ru_effects *fx)
 {
     rui_secure *x = s->secure;
-    ru_mask_wait_heard(&x->wait[x->stage], now.ns);
+    ru_mask_wait_heard(&x->wait[x->stage], x->u.n_revealed, x->u.need, now.ns);
     if (!ru_unmasker_parts(&x->u, m->place - 1, body, bytes)) {
         rui_fed_expel(s, m, "it reveals what nobody asked for", now, fx);
     } else if (x->u.n_revealed == x->u.need) {
@@ -315,7 +321,7 @@ void rui_secure_parcel(rui_fed_server *s, rui_fed_member *m, uint32_t what, cons
     } else if (!ru_unmasker_boxes(&x->u, m->place - 1, body, body_bytes)) {
         rui_fed_expel(s, m, "its boxes are none, or come twice", now, fx);
     } else {
-        ru_mask_wait_heard(&x->wait[x->stage], now.ns);
+        heard(s, x->u.shared, now);
         advance(s, false, now, fx);
     }
 }

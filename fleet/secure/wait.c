@@ -14,10 +14,10 @@ int64_t ru_mask_wait_begin(ru_mask_wait *w, uint32_t n, int64_t now_ns)
     return now_ns + length(w, n);
 }
 
-void ru_mask_wait_heard(ru_mask_wait *w, int64_t now_ns)
+void ru_mask_wait_heard(ru_mask_wait *w, uint32_t n, uint32_t need, int64_t now_ns)
 {
     RU_CHECK(now_ns >= w->begun_ns);
-    w->last_ns = now_ns;
+    w->last_ns = n <= need ? now_ns : w->last_ns;
 }
 
 void ru_mask_wait_end(ru_mask_wait *w, uint32_t n, bool few)

@@ -35,9 +35,8 @@ static uint32_t stage(world *x, uint32_t need)
         if (t > ends) {
             break;
         }
-        ru_mask_wait_heard(&x->w, t);
+        ru_mask_wait_heard(&x->w, ++n, need, t);
         last = t;
-        n++;
     }
     x->now_ns = n < CLIENTS ? ends : last;
     ru_mask_wait_end(&x->w, CLIENTS, n < need);
@@ -91,6 +90,24 @@ static void test_silence_is_not_learned(void **state)
     assert_true(ru_mask_wait_begin(&fixed, CLIENTS, 1) == 8);
 }
 
+/* A few that answer as late as they may do not lengthen the stages of all. */
+static void test_lateness_is_not_learned(void **state)
+{
+    (void)state;
+    ru_mask_wait w = {0};
+    int64_t now = 0;
+    for (uint32_t k = 0; k < 10; k++) {
+        int64_t ends = ru_mask_wait_begin(&w, CLIENTS, now);
+        assert_true(ends - now == (int64_t)(10 * second));
+        for (uint32_t n = 1; n <= CLIENTS; n++) {
+            ru_mask_wait_heard(&w, n, 150, n <= 150 ? now + n : ends);
+        }
+        ru_mask_wait_end(&w, CLIENTS, false);
+        now = ends;
+    }
+}
+
 RU_TESTS(fleet_wait, cmocka_unit_test(test_many_clients_far_away),
          cmocka_unit_test(test_slow_clients_get_through),
-         cmocka_unit_test(test_silence_is_not_learned))
+         cmocka_unit_test(test_silence_is_not_learned),
+         cmocka_unit_test(test_lateness_is_not_learned))
