@@ -221,8 +221,11 @@ static void take(rui_fed_server *s, rui_fed_member *m, const rui_fed_update *u, 
             return;
         }
         s->loss_sum += u->loss * m->samples;
-        s->correct_sum += u->accuracy * m->samples;
         s->loss_weight += m->samples;
+        if (u->accuracy >= 0) { /* else the client does not know it */
+            s->correct_sum += u->accuracy * m->samples;
+            s->correct_weight += m->samples;
+        }
     }
     m->task = 0;
     const ru_fed_answer a = {.client = i, .task = u->task, .loss = u->loss_rms};

@@ -87,8 +87,9 @@ typedef struct rui_fed_server {
     ru_map by_node; /* node -> member */
     rui_edition editions[RU_FED_EDITIONS_MAX], *now_values;
     ru_fed_sum sum;
-    struct rui_secure *secure;                 /* of masked updates; NULL: they come as they are */
-    double loss_sum, loss_weight, correct_sum; /* of the answers of the round */
+    struct rui_secure *secure;          /* of masked updates; NULL: they come as they are */
+    double loss_sum, loss_weight;       /* of the answers of the round */
+    double correct_sum, correct_weight; /* of those that tell their accuracy */
     uint32_t round;
     ru_time round_begun;
     uint32_t sent_n;

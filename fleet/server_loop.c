@@ -200,7 +200,7 @@ static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_eff
                       .kind = l->profile ? RUI_FED_PROFILE : RUI_FED_TRAIN};
     if (!l->profile) {
         ru_fed_sum_begin(&s->sum, s->now_values->values);
-        s->loss_sum = s->loss_weight = s->correct_sum = 0;
+        s->loss_sum = s->loss_weight = s->correct_sum = s->correct_weight = 0;
         s->round_begun = now;
         s->round = l->round;
         s->waits_for = 0;
@@ -296,7 +296,7 @@ void rui_fed_merged(rui_fed_server *s, const ru_fed_list *l, ru_time now)
     slot->edition = e;
     slot->samples = (int64_t)s->sum.weight * s->job->epochs;
     slot->loss = s->loss_weight > 0 ? s->loss_sum / s->loss_weight : -1;
-    slot->accuracy = s->loss_weight > 0 ? s->correct_sum / s->loss_weight : -1;
+    slot->accuracy = s->correct_weight > 0 ? s->correct_sum / s->correct_weight : -1;
     ru_arena_fini(&slot->line_arena);
     ru_arena_init(&slot->line_arena, 0);
     slot->line = ru_text_arena(&slot->line_arena);

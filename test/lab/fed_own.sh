@@ -74,6 +74,13 @@ join bob
 wait $server || fail "the server ends with $?: $(tail -3 plain.log)"
 wait $pid || fail "the example ends with $?: $(cat alice.log)"
 python3 "$here/fed_mean.py" check plain 12 alice bob || fail "another model than that of the script"
+python3 - <<'PY' || fail "the accuracy of the rounds is not that of the client that tells it"
+import json
+
+told = [json.loads(line) for line in open("plain/metrics.jsonl")]
+accuracy = [r["accuracy"] for r in told if r.get("accuracy") is not None]
+assert accuracy and min(accuracy) >= 0 and max(accuracy) > 0.5, accuracy
+PY
 [[ ! -s alice.log ]] || fail "the example says something: $(cat alice.log)"
 serve masked --set federated.per_round=3 --set federated.secure.threshold=2
 own alice
