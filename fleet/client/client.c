@@ -94,6 +94,7 @@ ru_status ru_fed_client_ready(ru_fed_client *c, int64_t samples, int64_t held, r
     }
     RU_TRY(c->start.threshold > 0 ? rui_masked_open(c, err) : RU_OK);
     ru_mutex_lock(&c->lock);
+    RU_CHECK(c->desk.model && !c->desk.ready);
     c->desk.samples = (double)samples;
     c->desk.held = (double)held;
     c->desk.ready = true;
@@ -152,6 +153,9 @@ bool ru_fed_client_stopped(const ru_fed_client *c)
 void ru_fed_client_trained(ru_fed_client *c, const ru_fed_result *result)
 {
     c->hand.result = *result;
+    if (!(result->accuracy >= 0)) {
+        c->hand.result.accuracy = -1;
+    }
     if (!(result->loss_rms > 0)) {
         c->hand.result.loss_rms = result->loss > 0 ? result->loss : -result->loss;
     }
@@ -228,7 +232,8 @@ static ru_status start(ru_fed_client *c, ru_err *err)
 
 ru_status ru_fed_client_open(const ru_fed_client_options *opt, ru_fed_client **out, ru_err *err)
 {
-    int64_t most = opt->values_max > 0 ? opt->values_max : INT64_C(1) << 36;
+    int64_t known = opt->values > 0 ? opt->values : INT64_C(1) << 36;
+    int64_t most = opt->values_max > 0 ? opt->values_max : known;
     ru_fed_client *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a client");

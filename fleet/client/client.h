@@ -6,9 +6,11 @@
  *
  * The calls block; a thread of the library's own keeps the connection, which is made again whenever
  * it is lost. With masked updates the library masks what the program learned. Memory: one update,
- * and the model once more with masks.
+ * and the model once more with masks. A process may have several clients. An answer to no work, or
+ * a second `ready`, is a bug and ends the process with a sentence; after an error `close` is left.
  *
- * Thread: one at a time, but ru_fed_client_stop and ru_fed_client_stopped, from any. */
+ * Thread: one at a time, but ru_fed_client_stop and ru_fed_client_stopped, from any; a call that
+ * blocks returns when another thread stops the client. Not in a child of fork(). */
 #ifndef RU_FLEET_CLIENT_CLIENT_H
 #define RU_FLEET_CLIENT_CLIENT_H
 
@@ -24,8 +26,8 @@ typedef struct ru_fed_client_options {
     int64_t values;      /* of the model that the program trains; another one is refused; 0: any */
     int64_t values_max;  /* a larger model is refused before it is received; 0: none is */
     int64_t wait_ns;     /* for a server that is not there, at first or again; 0: for good */
-    bool signals;        /* stop signals end it (env/process/self.h) */
-    bool quiet;          /* no warning of the library goes to stderr from now on */
+    bool signals;        /* stop signals end it (env/process/self.h); of one client in a process */
+    bool quiet;          /* no warning of the process's library goes to stderr from now on */
 } ru_fed_client_options;
 
 /* A parameter, or running statistics, of the model. */
@@ -54,7 +56,7 @@ typedef struct ru_fed_work {
 } ru_fed_work;
 
 typedef struct ru_fed_result {
-    double loss;     /* mean over the steps */
+    double loss;     /* mean over the steps; one that is no number ends the client */
     double loss_rms; /* root of the mean of its square; 0: as the loss */
     double accuracy; /* of the steps, 0 to 1; < 0: not known */
 } ru_fed_result;
