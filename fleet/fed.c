@@ -677,7 +677,7 @@ static ru_status again(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
     if (f->stage != KEEP) {
         return RU_OK;
     }
-    if (f->privacy.account != NULL) { /* nobody has seen that sum */
+    if (f->privacy.account != NULL) { /* nothing was made of that sum, or told */
         memcpy(ru_privacy_orders(f->privacy.account), f->privacy.before,
                RU_PRIVACY_ORDERS * sizeof *f->privacy.before);
     }
