@@ -107,10 +107,19 @@ uint32_t ru_files_max(uint32_t want)
 
 void *ru_memory_map(int64_t size_bytes)
 {
+    /* Kernels before 6.7 put it anywhere, but large pages begin at multiples of their size. */
     int64_t bytes = mapped(size_bytes);
-    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int64_t more = bytes >= RU_MEMORY_LARGE_BYTES ? RU_MEMORY_PAGE_BYTES - PAGE_BYTES : 0;
+    uint8_t *p = mmap(NULL, (size_t)(bytes + more), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         return NULL;
+    }
+    if (more > 0) {
+        int64_t before = -(int64_t)(uintptr_t)p & (RU_MEMORY_PAGE_BYTES - 1);
+        (void)(before > 0 ? munmap(p, (size_t)before) : 0);
+        p += before;
+        (void)(before < more ? munmap(p + bytes, (size_t)(more - before)) : 0);
     }
     /* a last large page that would be less than half used costs more than it saves */
     int64_t tail = size_bytes % RU_MEMORY_PAGE_BYTES;

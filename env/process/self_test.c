@@ -261,8 +261,30 @@ static void finds_quota_of_groups(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted),
-         cmocka_unit_test(second_stop_signal_ends), cmocka_unit_test(ignored_signals_stay_ignored),
+/* Large pages begin at multiples of their size; what is given back is zero, the rest stays. */
+static void large_memory_begins_at_a_large_page(void **state)
+{
+    (void)state;
+    enum { SIZE = RU_MEMORY_LARGE_BYTES + 3 * 4096, HEAD = RU_MEMORY_PAGE_BYTES };
+    uint8_t *of[4];
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(of); k++) {
+        of[k] = ru_memory_map(SIZE);
+        assert_non_null(of[k]);
+        assert_int_equal((uintptr_t)of[k] % RU_MEMORY_PAGE_BYTES, 0);
+        memset(of[k], 1 + (int)k, SIZE);
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(of); k++) {
+        ru_memory_forget(of[k], HEAD, SIZE);
+        assert_int_equal(of[k][0] + of[k][HEAD - 1], 0);
+        assert_int_equal(of[k][HEAD], 1 + k);
+        assert_int_equal(of[k][SIZE - 1], 1 + k);
+        ru_memory_unmap(of[k], SIZE);
+    }
+}
+
+RU_TESTS(env_self, cmocka_unit_test(large_memory_begins_at_a_large_page),
+         cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(second_stop_signal_ends),
+         cmocka_unit_test(ignored_signals_stay_ignored),
          cmocka_unit_test(output_ends_with_its_reader), cmocka_unit_test(knows_itself),
          cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
          cmocka_unit_test(finds_quota_of_groups))
