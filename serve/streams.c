@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "env/clock.h"
+
 /* A step with a piece of a prompt takes about so much of what it takes without: also one in a
  * hundred should take less than twice as long. */
 enum { PIECE_PERCENT = 150, SIZES_MAX = 32 };
@@ -21,7 +23,7 @@ struct ru_streams {
     uint64_t turns;
     ru_steps_row *rows; /* [rows_max] */
     int64_t n_rows, n_wanted;
-    int64_t alone_ns[SIZES_MAX]; /* of the last step without a prompt, by size of 1, 2, 4, ... rows;
+    int64_t alone_ns[SIZES_MAX]; /* of steps without a prompt lately, by size of 1, 2, 4, ... rows;
                                     0: there was none. A row of a prompt sees many positions */
     bool prompt;                 /* the step has a piece of one */
     float *scratch;              /* [vocab] */
@@ -281,9 +283,11 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
     if (s->n_rows == 0) {
         return false;
     }
+    ru_time from = ru_clock_now();
     ru_status st = ru_steps_run(s->steps, s->rows, s->n_rows, &logits, err);
-    if (st == RU_OK && !s->prompt) {
-        *alone(s, s->n_rows) = ru_steps_service_ns(s->steps, s->n_rows);
+    if (st == RU_OK && !s->prompt) { /* ru_steps_service_ns counts those with a prompt too */
+        int64_t *mean = alone(s, s->n_rows), ns = ru_time_since(ru_clock_now(), from);
+        *mean = *mean == 0 ? ns : *mean + (ns - *mean) / 4;
     }
     for (int64_t i = 0; i < s->n_rows; i++) {
         place *p = &s->places[s->rows[i].slot];
