@@ -67,7 +67,13 @@ static ru_status hear(beside *w, uint32_t which)
                                         : RU_FAIL(w->err, RU_E_PEER, "%s ended a text", w->address);
     }
     int64_t now = ru_clock_now().ns;
-    w->answered = w->answered || which == STREAMS;
+    if (which == STREAMS) {
+        if (n < 12 || memcmp(bytes + 9, "200", 3) != 0) {
+            return RU_FAIL(w->err, RU_E_PEER, "%s refuses the prompt: %.*s", w->address,
+                           (int)(n < 300 ? n : 300), bytes);
+        }
+        w->answered = true;
+    }
     for (ssize_t k = 0; k < n; k++) {
         if (bytes[k] == '\n' && l->before == '\n') {
             if (l->n++ > 0) {
