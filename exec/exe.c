@@ -75,7 +75,7 @@ static bool is_twin(const ru_exe *e)
            a->plain_grads == b->plain_grads && same_ids(a->ports, a->n_ports, b->ports, b->n_ports);
 }
 
-/* Large constants that passes made, as of a normalisation inside weights, are those of the base
+/* Constants that passes made, as of a normalisation inside weights, are those of the base
  * where they are equal: what is packed of them is then shared. */
 static void share_constants(ru_exe *e)
 {

@@ -238,7 +238,6 @@ RU_KERN_INLINE float dot_bf16(const float *q, const uint16_t *k, int64_t d)
 RU_KERN_INLINE void add_f32(const float *p, const float *v, int64_t ld, int64_t n, int64_t d,
                             float *restrict y)
 {
-    const float *v1 = v + ld, *v2 = v1 + ld, *v3 = v2 + ld;
     float p0 = p[0];
     if (n == 1) {
 #pragma omp simd
@@ -247,6 +246,7 @@ RU_KERN_INLINE void add_f32(const float *p, const float *v, int64_t ld, int64_t 
         }
         return;
     }
+    const float *v1 = v + ld, *v2 = v1 + ld, *v3 = v2 + ld;
     float p1 = p[1], p2 = p[2], p3 = p[3];
 #pragma omp simd
     for (int64_t i = 0; i < d; i++) {
@@ -257,7 +257,6 @@ RU_KERN_INLINE void add_f32(const float *p, const float *v, int64_t ld, int64_t 
 RU_KERN_INLINE void add_bf16(const float *p, const uint16_t *v, int64_t ld, int64_t n, int64_t d,
                              float *restrict y)
 {
-    const uint16_t *v1 = v + ld, *v2 = v1 + ld, *v3 = v2 + ld;
     float p0 = p[0];
     if (n == 1) {
 #pragma omp simd
@@ -266,6 +265,7 @@ RU_KERN_INLINE void add_bf16(const float *p, const uint16_t *v, int64_t ld, int6
         }
         return;
     }
+    const uint16_t *v1 = v + ld, *v2 = v1 + ld, *v3 = v2 + ld;
     float p1 = p[1], p2 = p[2], p3 = p[3];
 #pragma omp simd
     for (int64_t i = 0; i < d; i++) {
