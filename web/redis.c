@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -109,8 +110,9 @@ static void broke(ru_redis *r, const char *why)
 {
     bool refused = false;
     const char *tls = r->tls != NULL ? rui_redis_tls_why(r->tls, &refused) : NULL;
-    why = tls != NULL ? tls : why;
-    const ru_redis_reply none = {.text = why, .n = (int64_t)strlen(why), .refused = refused};
+    char text[256]; /* a command that is sent meanwhile dials anew, which forgets why */
+    (void)snprintf(text, sizeof text, "%s", tls != NULL ? tls : why);
+    const ru_redis_reply none = {.text = text, .n = (int64_t)strlen(text), .refused = refused};
     for (command *c = cut(r), *next; c != NULL; c = next) {
         next = c->next;
         if (c->done != NULL) {
