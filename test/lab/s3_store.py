@@ -56,9 +56,11 @@ class Handler(BaseHTTPRequestHandler):
         who, day, region, service, _ = parts["Credential"].split("/")
         names = parts["SignedHeaders"].split(";")
         given = self.headers.get("x-amz-content-sha256", "")
+        if any(self.headers.get(n) is None for n in names):
+            return False  # signed, but not sent
         if who != KEY or service != "s3" or given != hashlib.sha256(body).hexdigest():
             return False
-        lines = "".join(f"{n}:{' '.join((self.headers.get(n) or '').split())}\n" for n in names)
+        lines = "".join(f"{n}:{' '.join(self.headers[n].split())}\n" for n in names)
         query = "&".join(sorted(query.split("&"))) if query else ""
         request = f"{self.command}\n{path}\n{query}\n{lines}\n{';'.join(names)}\n{given}"
         scope = f"{day}/{region}/{service}/aws4_request"
