@@ -26,7 +26,8 @@ class _Work(dist.Work):
         self._ended.set()
 
     def wait(self, timeout=None):
-        self._ended.wait()
+        if not self._ended.wait(timeout.total_seconds() if timeout else None):  # torch's own: 0 is no limit
+            raise _call.BusyError("a collective is not done after %g s" % timeout.total_seconds())
         if self._raised is not None:  # torch's own kind of work keeps it to itself
             raise self._raised[0]
         return True
