@@ -179,7 +179,8 @@ static ru_status open_all(ru_ranks *g, ru_err *err)
                                .node = g->shell.timers.node,
                                .id = g->shell.id,
                                .rank = g->opt.rank,
-                               .n_ranks = g->opt.n_ranks};
+                               .n_ranks = g->opt.n_ranks,
+                               .silent_ns = SILENT_NS};
     RU_TRY(rui_ranks_part_open(&g->part, &g->arena, err));
     return ru_thread_start(&g->thread, "group", run, g, err);
 }

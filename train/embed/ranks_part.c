@@ -252,6 +252,19 @@ static void viewed(rui_ranks_part *g, ru_effects *fx, ru_time now)
     }
 }
 
+/* Too few may be left to decide who is gone, but without any of them the group is over. */
+static void leaderless(rui_ranks_part *g, bool led, ru_time now)
+{
+    const ru_member *m = ru_node_member(g->node);
+    for (uint32_t r = 0; g->coll != NULL && r < g->n_ranks; r++) {
+        ru_node_id node = g->ranks[r].node; /* only a leader hears all */
+        if ((led || ru_node_is(node, g->lead)) &&
+            ru_member_silent_ns(m, node, now) >= g->silent_ns) {
+            lost(g, node, now);
+        }
+    }
+}
+
 /* The leader: nobody is left out, nobody is added later. */
 static void gather(rui_ranks_part *g, ru_effects *fx, ru_time now)
 {
@@ -295,6 +308,8 @@ static void hear(rui_ranks_part *g, const ru_event *ev, ru_effects *fx)
     } else if (ev->kind == RU_EV_LOCAL &&
                (ev->what == RU_MEMBER_LEAD || ev->what == RU_MEMBER_CHANGE)) {
         gather(g, fx, ev->now);
+    } else if (ev->kind == RU_EV_LOCAL && ev->what == RU_MEMBER_LEADERLESS) {
+        leaderless(g, ev->value != 0, ev->now);
     } else if (ev->kind == RU_EV_LOCAL && ev->what == RU_MEMBER_VIEW) {
         viewed(g, fx, ev->now);
     } else if (ev->kind == RU_EV_LOCAL && ev->what == RU_MEMBER_OUT) {
@@ -308,6 +323,8 @@ static void hear(rui_ranks_part *g, const ru_event *ev, ru_effects *fx)
 static void step(void *self, const ru_event *ev, ru_effects *fx)
 {
     rui_ranks_part *g = self;
+    ru_node_id lead = ru_member_leader(ru_node_member(g->node));
+    g->lead = lead.v != 0 ? lead : g->lead;
     if (!g->ended) {
         hear(g, ev, fx);
     }

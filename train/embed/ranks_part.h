@@ -38,6 +38,7 @@ typedef struct rui_ranks_part {
     ru_node *node;
     ru_node_id id;
     uint32_t rank, n_ranks;
+    int64_t silent_ns; /* a rank that is silent for so long is lost */
     /* its own */
     ru_arena *arena;
     ru_coll *coll;
@@ -48,6 +49,7 @@ typedef struct rui_ranks_part {
     rui_piece *spare;
     rui_ranks_call *early; /* [n_early] begun before all have met */
     uint32_t n_early, n_opened;
+    ru_node_id lead;       /* the newest leader */
     bool met, ended, told; /* told: all know who is gone */
     uint32_t gone;         /* 1 + the rank for whom it ended; 0: none */
 } rui_ranks_part;
