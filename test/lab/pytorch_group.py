@@ -15,7 +15,7 @@ import time
 import unittest
 
 MEMBER = """
-import os, signal, sys, time
+import datetime, os, signal, sys, time
 import torch, torch.distributed as dist, rubato, rubato.torch
 torch.set_num_threads(1)
 rank, n, what = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[1]
@@ -92,6 +92,11 @@ if what == "stop":
         sys.stdin.readline()
         os._exit(0)
     try:
+        dist.all_reduce(torch.ones(4), async_op=True).wait(datetime.timedelta(milliseconds=100))
+        os._exit(2)
+    except rubato.BusyError:
+        pass
+    try:
         print("waits", flush=True)
         dist.all_reduce(torch.ones(4))
     except KeyboardInterrupt:
@@ -102,8 +107,8 @@ if what == "late":
     dist.barrier()
     if rank == 1:
         print("met", flush=True)
-        sys.stdin.readline()
-        os.kill(os.getpid(), signal.SIGKILL)
+        if sys.stdin.readline().strip() == "end":
+            os.kill(os.getpid(), signal.SIGKILL)
     try:
         dist.all_reduce(torch.ones(4))
     except rubato.PeerError as e:
@@ -164,11 +169,21 @@ class Group(unittest.TestCase):
     def test_a_call_that_waits_for_a_lost_rank_raises(self):
         ranks = self.start(3, "late")
         self.assertEqual(ranks[1].stdout.readline(), "met\n")
-        ranks[1].communicate("\n", timeout=300)
+        ranks[1].communicate("end\n", timeout=300)
         for r in 0, 2:
             out, err = ranks[r].communicate(timeout=300)
             self.assertEqual(ranks[r].returncode, 3, err[-3000:])
             self.assertRegex(out, r"said rank 1 \(127\.0\.0\.1:\d+\) has left the group or was lost")
+
+    def test_a_silent_leader_of_two_is_lost(self):
+        """The one that is left is no majority."""
+        ranks = self.start(2, "late")
+        self.addCleanup(ranks[0].kill)
+        self.assertEqual(ranks[1].stdout.readline(), "met\n")
+        ranks[0].send_signal(signal.SIGSTOP)
+        out, err = ranks[1].communicate("wait\n", timeout=300)
+        self.assertEqual(ranks[1].returncode, 3, err[-3000:])
+        self.assertRegex(out, r"said rank 0 \(127\.0\.0\.1:\d+\) has left the group or was lost")
 
     def test_a_lost_rank_is_named(self):
         ranks = self.start(3, "lost")
