@@ -402,8 +402,11 @@ def row_elastic(o):
 
 def row_pause(o):
     """The pause of one of four, beyond a step, when another is killed: to the next step of a survivor, or of who came for it."""
+    name = "pause when one of four is killed"
     if have("torch"):
         return lacks("pause", "pip install torch")
+    if not wanted(name):
+        return None
 
     def side(way):
         with Crew(way, 4) as c:
@@ -430,7 +433,7 @@ def row_pause(o):
         except EOFError:
             missing = "it did not bring its processes back"
             break
-    row("pause when one of four is killed", ours, theirs, "torchrun", 10, missing)
+    row(name, ours, theirs, "torchrun", 10, missing)
 
 
 def main():
@@ -445,7 +448,7 @@ def main():
     o.rounds = 5 if o.quick else 15
     named = [r for r in rows if any(r in word for word in o.only.split(","))]
     if have("rubato"):
-        lacks(o.only, "pip install .")
+        lacks(o.only or "python", "pip install .")
         return
     folder, back = tempfile.mkdtemp(prefix="rubato-bench-"), os.getcwd()
     os.chdir(folder)
