@@ -10,7 +10,8 @@
  * sentence that names it. A process that ends is lost at once, one that is silent after 8 s.
  *
  * Memory: scratch of the sizes that occur, 10 MiB for large sums among two ranks, 14 MiB among
- * four; nothing grows with the tensors. Thread: any; calls that begin something take turns. */
+ * four, and up to 32 MiB for what is scattered; nothing grows with the tensors. Thread: any; calls
+ * that begin something take turns. */
 #ifndef RU_TRAIN_EMBED_RANKS_H
 #define RU_TRAIN_EMBED_RANKS_H
 

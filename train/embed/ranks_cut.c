@@ -73,7 +73,10 @@ ru_coll_bucket rui_ranks_bucket(const rui_ranks_table *t, uint32_t k)
         .dtype = of[r->kind].dtype,
         .n = r->size_bytes / ru_dtype_bytes(of[r->kind].dtype) * (whole ? 1 : t->n_ranks),
         .root = r->root,
-        .depth = 1, /* one chunk: of several the later ones wait for a message each */
+        .depth = 1,
+        /* One chunk: of several the later ones wait for a message each. But what is for each of
+         * many ranks would take scratch of all of them at once. */
+        .chunk_bytes = 4 << 20,
         .class = RU_CLASS_NORMAL,
     };
 }
