@@ -163,9 +163,13 @@ static void test_behind(void **state)
         rui_segments_done(s, &k);
     }
     assert_false(begin(s, n, RECORD));
+    assert_true(rui_segments_find(s, n - 1, &k));
     ru_lock_close(room);
     rui_segments_sum sum = rui_segments_settle(s);
     assert_true(sum.kept == n && sum.added == n && sum.added_bytes == n * WHOLE && sum.late == 2);
+    assert_true(begin(s, n + 1, WHOLE)); /* in other memory than what is still read */
+    assert_true(k.bytes[0] == n && k.bytes[WHOLE - 1] == n);
+    rui_segments_done(s, &k);
     uint8_t *to = rui_segments_begin(s, n, RECORD, &p);
     assert_non_null(to);
     assert_false(rui_segments_find(s, n, &k)); /* not before it is whole */
