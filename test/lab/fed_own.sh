@@ -19,10 +19,13 @@ cleanup() {
 trap cleanup EXIT
 meson=/usr/bin/meson
 [[ -x $meson ]] || meson=meson
+exec 9<"$build" # one script at a time: each puts the log back
+flock 9
 log=$build/meson-logs/install-log.txt # what `make uninstall` removes stays what it is
 [[ ! -f $log ]] || cp "$log" "$work/log"
 DESTDIR=$work/root "$meson" install -C "$build" --no-rebuild --quiet >/dev/null
 if [[ -f $work/log ]]; then cp "$work/log" "$log"; else rm -f "$log"; fi
+exec 9<&-
 PKG_CONFIG_SYSROOT_DIR=$work/root PKG_CONFIG_PATH=$(dirname "$(find "$work/root" -name rubato-client.pc)")
 export PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_PATH
 library=$(find "$work/root" -name librubato-client.so)
