@@ -1,9 +1,11 @@
 /* The scheduler of a cluster: takes jobs over HTTP, decides by cluster/book.h, orders agents.
  *
- *   journal                 every event (cluster/journal.h): the state is its fold; a file in
- * FOLDER or tables of a database FOLDER/keys/admin       who has it may everything; agent: may be
- * an agent FOLDER/http, agents     addresses, written when it listens FOLDER/jobs/N folder of the
- * run of job N: where workers run too, so a disk that all nodes share
+ *   FOLDER/journal          every event (cluster/journal.h): the state is its fold; unless it is
+ *                           elsewhere, or in a database
+ *   FOLDER/keys/admin       who has it may everything; agent: may be an agent
+ *   FOLDER/http, agents     addresses, written when it listens
+ *   FOLDER/jobs/N           folder of the run of job N: where workers run too, so a disk that all
+ *                           nodes share
  *
  * An event is durable before it is answered or acted on. What processes live is the agents' word
  * alone: after a start the scheduler waits for them, and a node that is silent for 30 s is given
