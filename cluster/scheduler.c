@@ -321,7 +321,7 @@ static bool keep_lead(rui_scheduler *s)
         return true;
     }
     s->lead = s->journal.ops->lead(s->journal.self, &epoch, &err);
-    if (s->lead == RU_OK && !s->leads) {
+    if (s->lead == RU_OK && (!s->leads || epoch != s->epoch)) { /* it may not have seen the loss */
         s->lead = s->journal.ops->read(s->journal.self, s->book.seq, fold_one, s, &err);
         if (s->lead == RU_OK) {
             ru_log(RU_LOG_INFO, "cluster", "lead", "leads again, epoch %llu",

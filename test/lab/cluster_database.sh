@@ -6,8 +6,9 @@
 #   2. the leader is killed: the scheduler that waits goes on with the job, whose workers notice nothing.
 #   3. the server hangs, is killed and starts again: the job goes on, submissions are refused meanwhile, everything works afterwards.
 #   4. the database is full: the same, without a break.
-#   5. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
-#   6. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
+#   5. the connection ends between the commit and its answer: what was asked is refused as not known, and is done once.
+#   6. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
+#   7. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
 set -euo pipefail
 rubato=$(realpath "$1")
 bin=$(dirname "$(realpath "$(command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1 || true)" 2>/dev/null || true)")
@@ -23,11 +24,13 @@ failed=0 server='' others=()
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
 cleanup() {
     local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+    for f in "$work"/*/run/*.pid "$work"/*/jobs/*/tell.*; do
         [[ ! -f $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
     done
     [[ ${#others[@]} -eq 0 ]] || kill -9 "${others[@]}" 2>/dev/null || true
-    [[ -z $server ]] || kill -QUIT "$server" 2>/dev/null || true
+    if [[ -n $server ]] && kill -QUIT "$server" 2>/dev/null; then
+        tail -f /dev/null --pid="$server" -s 0.1 # else it writes into what is removed
+    fi
     wait 2>/dev/null || true
     rm -rf "$work"
 }
@@ -203,9 +206,46 @@ db 'DROP TRIGGER full_ ON rubato_journal'
 [[ $(cluster submit mlp.yaml) == $((n + 2)) ]] || fail "after the database had room again"
 [[ $(workers 1) == "$before" ]] || fail "workers changed with the full database"
 cluster cancel $((n + 2)) >/dev/null
+waits_for cancelled field $((n + 2)) state
+waits_for 3 field 1 workers
 echo "ok: a full database"
 
-# -- 5
+# -- 5: it waits for a standby that there is none of, on the disk already; what connects later does not
+db 'ALTER ROLE guarded SET synchronous_commit = local' # who connects from now on
+session=$(db "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")
+db "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"
+db 'SELECT pg_reload_conf()' >/dev/null
+held() { [[ -n $(db "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'$1") ]]; }
+knows() { # the server has seen the setting: a commit waits
+    local probe
+    db "COMMENT ON DATABASE rubato IS 'waits'" >/dev/null 2>&1 &
+    probe=$!
+    while kill -0 "$probe" 2>/dev/null; do
+        ! held '' || return 0
+        sleep 0.1
+    done
+    return 1
+}
+until_so knows
+cluster submit mlp.yaml >/dev/null 2>told.txt &
+ask=$!
+until_so held " AND pid = $session"
+db "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'" >/dev/null
+code=0
+wait "$ask" || code=$?
+[[ $code -eq 0 ]] || { [[ $code -eq 75 ]] && grep -q 'was lost while this was written' told.txt; } || # 0: it lost a plan before
+    fail "an answer that was lost: code $code: $(cat told.txt)"
+waits_for 1 field $((n + 3)) workers # it was done
+until_so cluster submit mlp.yaml
+[[ $(cat out.txt) == $((n + 4)) ]] || fail "after an answer that was lost the job is number $(cat out.txt)"
+cluster cancel $((n + 3)) >/dev/null
+cluster cancel $((n + 4)) >/dev/null
+db 'ALTER SYSTEM RESET synchronous_standby_names'
+db 'SELECT pg_reload_conf()' >/dev/null
+db 'ALTER ROLE guarded RESET synchronous_commit' # waits until the server has seen it
+echo "ok: an answer that was lost"
+
+# -- 6
 cluster up cluster.yaml >/dev/null || fail "up beside a leader that it did not start"
 b=$(pid_of cl/run/scheduler.pid)
 until_so grep -q 'another scheduler leads' cl/log/scheduler
@@ -228,7 +268,7 @@ waits_for 1 field 1 workers
 kill -0 "$a" "$b" || fail "a scheduler ended"
 echo "ok: one leads"
 
-# -- 6
+# -- 7
 if grep -rqs "$secret" cl cluster.yaml standby.a server.log /proc/[0-9]*/cmdline; then fail "the password is told: $(grep -rls "$secret" cl cluster.yaml standby.a server.log)"; fi
 until_so cluster down # a database that is slow may refuse it
 gone() { ! kill -0 "$1" 2>/dev/null; }
