@@ -153,11 +153,13 @@ static void take_cores(ru_pool *p)
 
 static void keep_apart(ru_pool *p, int64_t now_ns)
 {
-    if (now_ns >= p->look_at_ns || !pthread_equal(p->caller, pthread_self())) {
-        p->caller = pthread_self(); /* each caller has a team of its own */
+    /* Each caller has a team of its own; callers that take turns are not looked at in each run. */
+    bool other = !pthread_equal(p->caller, pthread_self());
+    if (now_ns >= p->look_at_ns - (other ? look_ns - pause_min_ns : 0)) {
+        p->caller = pthread_self();
         p->look_at_ns = now_ns + look_ns;
         take_cores(p);
-    } else if (now_ns >= p->go_at_ns && (uint32_t)ru_cores_here() != p->cores[0]) {
+    } else if (!other && now_ns >= p->go_at_ns && (uint32_t)ru_cores_here() != p->cores[0]) {
         bool again = now_ns < p->go_at_ns + 8 * p->pause_ns;
         int64_t longer = 2 * p->pause_ns < pause_max_ns ? 2 * p->pause_ns : pause_max_ns;
         p->pause_ns = again ? longer : pause_min_ns;
