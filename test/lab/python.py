@@ -380,12 +380,11 @@ class Package(unittest.TestCase):
         self.assertIn("shared", other.stderr)
         p = subprocess.Popen([os.environ["RUBATO_PROGRAM"], "train", "job.yaml", "--out", "held", "--set", "train.epochs=100000"],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        while not os.path.exists("held/metrics.jsonl"):
+        self.addCleanup(lambda: (p.kill(), p.communicate()))
+        while p.poll() is None and not os.path.exists("held/metrics.jsonl"):
             time.sleep(0.01)
         with self.assertRaisesRegex(rubato.RubatoError, "held"):
             rubato.train("job.yaml", out="held").wait()
-        p.terminate()
-        p.communicate()
 
     def test_the_program_answers(self):
         answer = rubato.plan("share", {"batch": 64, "speed": [300, 100], "now": [32, 32]})
