@@ -439,3 +439,9 @@ void ru_process_thread_background(int32_t nice)
 {
     (void)setpriority(PRIO_PROCESS, 0, nice); /* under Linux of the calling thread alone */
 }
+
+void ru_process_thread_idle(bool idle)
+{
+    const struct sched_param none = {0};
+    (void)sched_setscheduler(0, idle ? SCHED_IDLE : SCHED_OTHER, &none); /* as above */
+}

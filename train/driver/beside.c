@@ -5,7 +5,9 @@
 
 #include "base/log.h"
 #include "env/process/beside.h"
+#include "env/process/process.h"
 #include "env/process/self.h"
+#include "exec/pool.h"
 #include "plan/serve/gate.h"
 
 #define GOAL     1.10 /* without a promise: of the tail that the server has alone */
@@ -28,6 +30,7 @@ struct rui_beside {
     ru_gate gate;
     ru_gate_op service, *ops; /* [n] */
     uint32_t n, op;           /* op: under way, while `runs` */
+    uint32_t threads;         /* of the team */
     bool runs, alone, judged, plain;
     int64_t begun_ns, busy_ns, seen_ns; /* op; the server's batch; a sign of life */
     ru_corun_overlap beside[RU_CORUN_OVERLAPS];
@@ -132,6 +135,24 @@ static void drain(rui_beside *b)
     }
 }
 
+static void stand_back_one(void *self, uint32_t thread, uint32_t threads)
+{
+    (void)thread, (void)threads;
+    ru_process_thread_idle(*(const bool *)self);
+}
+
+/* The team's threads run only while the server leaves their cores, so that the op under way stands
+ * still when a batch begins (figures: docs/serve.md). */
+static void stand_back(rui_beside *b, bool on)
+{
+    ru_pool *same; /* a caller's pools of one size have one team */
+    ru_err none;
+    if (!b->plain && ru_pool_new(b->threads, &same, &none) == RU_OK) {
+        ru_pool_run(same, stand_back_one, &on);
+        ru_pool_free(same);
+    }
+}
+
 /* A server that says nothing for a while may have ended. */
 static void look(rui_beside *b, int64_t now_ns)
 {
@@ -139,6 +160,7 @@ static void look(rui_beside *b, int64_t now_ns)
         b->seen_ns = now_ns;
         if (!ru_beside_other_lives(b->ring)) {
             b->alone = true;
+            stand_back(b, false);
             ru_log(RU_LOG_WARN, "train", "beside",
                    "the server has ended; the training goes on alone");
         }
@@ -264,6 +286,7 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
     if (!b->judged) {
         b->judged = true;
         RU_TRY(judge(b, err));
+        stand_back(b, true);
     }
     if (b->gate.n_latencies >= TAIL_MIN && !b->plain) {
         b->gate.in.method = RU_GATE_LAG;
@@ -288,6 +311,7 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     for (uint32_t k = 0; k < b->n; k++) {
         b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = threads, .s = OP_S};
     }
+    b->threads = threads;
     const ru_gate_in in = {.method = RU_GATE_PRIORITY,
                            .service = &b->service,
                            .training = b->ops,
