@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "fleet/shards.h"
+#include "fleet/exchange/shards.h"
 #include "train/driver/summed.h"
 #include "web/keys.h"
 #include "web/post.h"

@@ -1,6 +1,7 @@
 /* A function that trains: the program side of fleet/functions.h. A call names a store, an epoch and
  * a rank; the worker computes its share of each step, exchanges gradients through the store
- * (fleet/shards.h), and answers when no step follows. What it has opened stays for the next call.
+ * (fleet/exchange/shards.h), and answers when no step follows. What it has opened stays for the
+ * next call.
  *
  *   in    {"store": "http://HOST:PORT", "token", "keys": redis:// or s3:// or empty,
  *          "job": hex, "epoch", "rank", "workers", "first", "end", "steps", "left_s",

@@ -2,7 +2,8 @@
  * that compute its steps (fleet/func.h has the rounds, train/driver/summed.h the run).
  *
  *   main thread   ru_train_summed: updates, checkpoints, evaluations, reports
- *   loop thread   instances and calls (function/host.h), the machine, the own store (fleet/store.h)
+ *   loop thread   instances and calls (function/host.h), the machine, the own store
+ * (fleet/exchange/store.h)
  *
  * With a deadline or a budget the policy `scale` chooses workers and memory, from measurements that
  * are steps of the run. A run whose budget does not suffice stops with a checkpoint.

@@ -5,10 +5,10 @@
 #define RU_FLEET_FUNCTIONS_IMPL_H
 
 #include "env/thread.h"
+#include "fleet/exchange/store.h"
 #include "fleet/func.h"
 #include "fleet/func_scale.h"
 #include "fleet/functions.h"
-#include "fleet/store.h"
 #include "function/host.h"
 #include "train/driver/summed.h"
 #include "web/keys.h"

@@ -5,8 +5,8 @@
 #include "env/link/link_tcp.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
+#include "fleet/exchange/shards.h"
 #include "fleet/functions.h"
-#include "fleet/shards.h"
 
 /* own, redis://HOST:PORT, rediss://HOST:PORT or s3://BUCKET/PREFIX */
 static ru_status check_store(const char *at, ru_err *err)

@@ -1,7 +1,7 @@
 /* The own store over HTTP: a get waits for its keys, the first put counts, a put too far ahead
  * waits, an epoch that is over is refused at once, as is what makes no sense or has another token.
  */
-#include "fleet/store.h"
+#include "fleet/exchange/store.h"
 
 #include <string.h>
 

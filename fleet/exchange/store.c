@@ -1,4 +1,4 @@
-#include "fleet/store.h"
+#include "fleet/exchange/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "fleet/shards.h"
+#include "fleet/exchange/shards.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Blocks and shards cover the vector once, for any size and number of workers; a key comes back as
  * it was put. */
-#include "fleet/shards.h"
+#include "fleet/exchange/shards.h"
 
 #include "test/test.h"
 
