@@ -1,57 +1,22 @@
-#include "fleet/func_worker.h"
+#include "fleet/exchange/exchange.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
-#include "base/hash.h"
-#include "base/json.h"
-#include "base/log.h"
-#include "fleet/exchange/shards.h"
-#include "train/driver/summed.h"
+#include "base/str.h"
+#include "env/clock.h"
 #include "web/keys.h"
 #include "web/post.h"
 
-enum { BLOCKS_AT_A_TIME = 4, TRIES = 5 };
+enum { BLOCKS_AT_A_TIME = 6, TRIES = 5 };
 
-typedef struct order { /* a call */
-    const char *store, *token, *keys, *job, *facts;
-    uint32_t epoch, rank, workers;
-    int64_t first, end, steps;
-    double left_s;
-} order;
-
-static const ru_conf_field order_fields[] = {
-    RU_ROW(TEXT, order, store, NULL, "address"),
-    RU_ROW(TEXT, order, token, NULL, "of the store"),
-    RU_ROW(TEXT, order, keys, "", "of bytes elsewhere: redis:// or s3://"),
-    RU_ROW(TEXT, order, job, NULL, "16 hex digits"),
-    RU_ROW(U32, order, epoch, NULL, "of the keys", RU_IN(1, 4294967295.0)),
-    RU_ROW(U32, order, rank, NULL, "of this worker", RU_IN(0, RU_SHARD_WORKERS_MAX - 1)),
-    RU_ROW(U32, order, workers, NULL, "that share a step", RU_IN(1, RU_SHARD_WORKERS_MAX)),
-    RU_ROW(I64, order, first, NULL, "steps done", RU_IN(0, 1e15)),
-    RU_ROW(I64, order, end, NULL, "steps at the end of the call", RU_IN(0, 1e15)),
-    RU_ROW(I64, order, steps, NULL, "of the whole run", RU_IN(0, 1e15)),
-    RU_ROW(F64, order, left_s, "0", "time of the call; 0: no limit", RU_IN(0, 1e9)),
-    RU_ROW(TEXT, order, facts, NULL, "text of state.json"),
-};
-static const ru_conf_table order_table = RU_TABLE("call", order, order_fields, NULL);
-
-struct ru_func_worker {
-    uint32_t threads;
-    ru_arena arena;   /* of the job that is open */
-    ru_hash128 facts; /* its */
-    ru_summed_worker *worker;
+struct ru_exchange {
+    ru_exchange_options opt;
     int64_t state_bytes;
-    const order *now;
-    uint64_t job, state_of; /* of this call; the one whose state the worker has */
-    ru_shards shards;
-    ru_time until; /* ns 0: no limit */
-    ru_loop *loop;
+    ru_shards shards; /* of the vector that is summed */
     ru_posts *posts;
     ru_keys *keys; /* bytes stand there; NULL: in the store */
     const char *url_put, *url_get;
-    bool was_last;
 };
 
 /* -- one request ----------------------------------------------------------------------------------
@@ -61,10 +26,10 @@ typedef struct asking asking;
 
 /* What a step, or a worker that begins, waits for. */
 typedef struct waits {
-    ru_func_worker *w;
+    ru_exchange *w;
     int64_t step, last;
     float *vec;
-    uint32_t next_block;
+    uint32_t next_block, puts;       /* that begins next; pieces on their way */
     asking *open;                    /* requests under way */
     uint32_t left[BLOCKS_AT_A_TIME]; /* requests of the block at this place */
     void *state;
@@ -118,18 +83,18 @@ static void on_answer(void *self, const ru_post_answer *a);
 static void post(asking *q)
 {
     waits *x = q->of;
-    ru_func_worker *w = x->w;
+    ru_exchange *w = x->w;
     bool puts = q->what == PUT_PIECES || q->what == PUT_SUM;
-    int64_t left = w->until.ns > 0 ? ru_time_since(w->until, ru_clock_now()) / 1000000 : 0;
+    int64_t left = w->opt.until.ns > 0 ? ru_time_since(w->opt.until, ru_clock_now()) / 1000000 : 0;
     const ru_post p = {.url = puts ? w->url_put : w->url_get,
                        .body = q->body,
                        .body_bytes = q->n,
                        .type = "application/octet-stream",
-                       .token = w->now->token,
+                       .token = w->opt.token,
                        .note = RU_SHARD_LAST,
-                       .patience_ms = w->until.ns == 0 ? 0
-                                      : left > 0       ? left
-                                                       : 1,
+                       .patience_ms = w->opt.until.ns == 0 ? 0
+                                      : left > 0           ? left
+                                                           : 1,
                        .answer_max_bytes = q->what == GET_STATE ? w->state_bytes + 1 : 0,
                        .done = on_answer,
                        .self = q};
@@ -144,8 +109,8 @@ static void post(asking *q)
  * one. */
 static ru_shard_key key_of(const waits *x, asked what, uint32_t block, uint32_t k)
 {
-    const order *o = x->w->now;
-    ru_shard_key key = {.job = x->w->job, .epoch = o->epoch, .step = x->step, .block = block};
+    const ru_exchange_options *o = &x->w->opt;
+    ru_shard_key key = {.job = o->job, .epoch = o->epoch, .step = x->step, .block = block};
     key.kind = what == PUT_PIECES || what == GET_PIECES ? RU_SHARD_PIECE
                : what == GET_STATE                      ? RU_SHARD_STATE
                                                         : RU_SHARD_SUM;
@@ -157,7 +122,7 @@ static ru_shard_key key_of(const waits *x, asked what, uint32_t block, uint32_t 
 /* A key of the request: with its bytes behind it, or where they are elsewhere. */
 static void put_key(asking *q, uint32_t k, bool puts, ru_wire_out *o)
 {
-    const ru_func_worker *w = q->of->w;
+    const ru_exchange *w = q->of->w;
     const ru_shard_key key = key_of(q->of, q->what, q->block, k);
     int64_t first = 0, count = 0, bytes = w->state_bytes;
     if (q->what != GET_STATE) {
@@ -180,9 +145,9 @@ static void far(asking *q);
 
 static void ask(waits *x, asked what, uint32_t block)
 {
-    const ru_func_worker *w = x->w;
+    const ru_exchange *w = x->w;
     bool one = what == PUT_SUM || what == GET_STATE, puts = what == PUT_PIECES || what == PUT_SUM;
-    uint32_t n = one ? 1 : w->now->workers - 1;
+    uint32_t n = one ? 1 : w->opt.workers - 1;
     int64_t bytes = 4 + n * (int64_t)(RU_SHARD_KEY_BYTES + 8);
     bytes += puts && w->keys == NULL ? w->shards.block * (int64_t)sizeof(float) : 0;
     asking *q = malloc(sizeof *q + (size_t)bytes);
@@ -201,8 +166,8 @@ static void ask(waits *x, asked what, uint32_t block)
     x->open = q;
     ru_wire_out o = ru_wire_out_into(q->body, bytes);
     ru_wire_put_u32(&o, n);
-    for (uint32_t k = 0; k < w->now->workers; k++) {
-        if (one ? k == 0 : k != w->now->rank) {
+    for (uint32_t k = 0; k < w->opt.workers; k++) {
+        if (one ? k == 0 : k != w->opt.rank) {
             put_key(q, k, puts, &o);
         }
     }
@@ -218,37 +183,46 @@ static void ask(waits *x, asked what, uint32_t block)
 /* -- a block --------------------------------------------------------------------------------------
  */
 
-static void begin_block(waits *x, uint32_t place)
+static void begin_block(waits *x)
 {
-    const ru_func_worker *w = x->w;
-    uint32_t block = x->next_block++;
-    if (w->now->workers == 1) {
+    const ru_exchange *w = x->w;
+    uint32_t block = x->next_block++, place = block % BLOCKS_AT_A_TIME;
+    if (w->opt.workers == 1) {
         x->left[place] = 1;
         ask(x, PUT_SUM, block);
         return;
     }
     x->left[place] = 4;
+    x->puts++;
     ask(x, PUT_PIECES, block);
     ask(x, GET_PIECES, block);
     ask(x, GET_SUMS, block);
 }
 
+static void begin_blocks(waits *x)
+{
+    while (x->st == RU_OK && x->next_block < x->w->shards.blocks &&
+           x->puts < RU_SHARD_BLOCKS_FIRST && x->left[x->next_block % BLOCKS_AT_A_TIME] == 0) {
+        begin_block(x);
+    }
+}
+
 /* The pieces of the own shard, by rank: sums have the same bits whoever comes first. */
 static bool take_pieces(waits *x, uint32_t block, const char *text, int64_t n)
 {
-    const ru_func_worker *w = x->w;
+    const ru_exchange *w = x->w;
     int64_t first, count;
-    ru_shards_range(&w->shards, block, w->now->rank, &first, &count);
-    if (n != (w->now->workers - 1) * count * (int64_t)sizeof(float)) {
+    ru_shards_range(&w->shards, block, w->opt.rank, &first, &count);
+    if (n != (w->opt.workers - 1) * count * (int64_t)sizeof(float)) {
         return false;
     }
     float *own = x->vec + first;
     for (int64_t i = 0; i < count; i++) {
         float sum = 0;
         uint32_t at = 0;
-        for (uint32_t r = 0; r < w->now->workers; r++) {
+        for (uint32_t r = 0; r < w->opt.workers; r++) {
             float v = own[i];
-            if (r != w->now->rank) {
+            if (r != w->opt.rank) {
                 memcpy(&v, text + ((int64_t)at++ * count + i) * (int64_t)sizeof v, sizeof v);
             }
             sum = r == 0 ? v : sum + v;
@@ -261,16 +235,16 @@ static bool take_pieces(waits *x, uint32_t block, const char *text, int64_t n)
 
 static bool take_sums(waits *x, uint32_t block, const char *text, int64_t n)
 {
-    const ru_func_worker *w = x->w;
+    const ru_exchange *w = x->w;
     int64_t at = 0;
-    for (uint32_t k = 0; k < w->now->workers; k++) {
+    for (uint32_t k = 0; k < w->opt.workers; k++) {
         int64_t first, count;
         ru_shards_range(&w->shards, block, k, &first, &count);
         int64_t bytes = count * (int64_t)sizeof(float);
-        if (k != w->now->rank && at + bytes <= n) {
+        if (k != w->opt.rank && at + bytes <= n) {
             memcpy(x->vec + first, text + at, (size_t)bytes);
         }
-        at += k != w->now->rank ? bytes : 0;
+        at += k != w->opt.rank ? bytes : 0;
     }
     return at == n;
 }
@@ -285,10 +259,10 @@ static bool take_state(const waits *x, const char *text, int64_t n)
 
 static void took(waits *x, const asking *q)
 {
-    uint32_t place = q->block % BLOCKS_AT_A_TIME;
-    if (q->what != GET_STATE && --x->left[place] == 0 && x->next_block < x->w->shards.blocks &&
-        x->st == RU_OK) {
-        begin_block(x, x->next_block % BLOCKS_AT_A_TIME);
+    if (q->what != GET_STATE) {
+        x->left[q->block % BLOCKS_AT_A_TIME]--;
+        x->puts -= q->what == PUT_PIECES;
+        begin_blocks(x);
     }
 }
 
@@ -333,7 +307,7 @@ static void on_answer(void *self, const ru_post_answer *a)
         fail(x, RU_E_CANCELLED, "the epoch is over");
     } else {
         ru_text t = ru_text_into(text, sizeof text);
-        ru_text_putf(&t, "the store at %s: %.*s (status %ld)", x->w->now->store,
+        ru_text_putf(&t, "the store at %s: %.*s (status %ld)", x->w->opt.store,
                      a->status != 0 && a->n < 200 ? (int)a->n : 200,
                      a->status != 0 ? a->text : a->why, a->status);
         fail(x, a->status == 401 || a->status == 403 ? RU_E_PERM : RU_E_PEER, text);
@@ -398,9 +372,9 @@ static void far(asking *q)
 
 static ru_status wait_all(waits *x, ru_err *err)
 {
-    ru_func_worker *w = x->w;
+    ru_exchange *w = x->w;
     while (x->st == RU_OK && x->open != NULL) {
-        ru_status st = ru_loop_round(w->loop, -1, err);
+        ru_status st = ru_loop_round(w->opt.loop, -1, err);
         x->st = x->st == RU_OK ? st : x->st;
     }
     if (x->st != RU_OK) { /* the call ends: nobody waits for the rest */
@@ -415,149 +389,58 @@ static ru_status wait_all(waits *x, ru_err *err)
     return x->st;
 }
 
-/* -- a step ---------------------------------------------------------------------------------------
+/* -- from outside ---------------------------------------------------------------------------------
  */
 
-static ru_status sum(void *self, int64_t step, float *vec, bool *last, ru_err *err)
+ru_status ru_exchange_open(const ru_exchange_options *opt, ru_arena *arena, ru_exchange **out,
+                           ru_err *err)
 {
-    ru_func_worker *w = self;
-    waits x = {.w = w, .step = step, .last = -1, .vec = vec, .err = err};
-    for (uint32_t k = 0; k < BLOCKS_AT_A_TIME && x.next_block < w->shards.blocks; k++) {
-        begin_block(&x, k);
-    }
-    RU_TRY(wait_all(&x, err));
-    w->was_last = x.last >= 0 && step >= x.last;
-    *last = w->was_last || step + 1 >= w->now->end;
-    return RU_OK;
-}
-
-static ru_status get_state(ru_func_worker *w, void *state, ru_err *err)
-{
-    waits x = {.w = w, .step = w->now->first, .last = -1, .state = state, .err = err};
-    ask(&x, GET_STATE, 0);
-    return wait_all(&x, err);
-}
-
-/* -- a call ---------------------------------------------------------------------------------------
- */
-
-static void forget(ru_func_worker *w)
-{
-    ru_summed_worker_close(w->worker);
-    w->worker = NULL;
-    ru_arena_fini(&w->arena);
-    ru_arena_init(&w->arena, 0);
-}
-
-/* The job of this call is open. */
-static ru_status open_job(ru_func_worker *w, const order *o, ru_err *err)
-{
-    int64_t n = (int64_t)strlen(o->facts);
-    ru_hash128 h = ru_hash128_bytes(o->facts, n);
-    if (w->worker != NULL && h.low == w->facts.low && h.high == w->facts.high) {
-        return RU_OK;
-    }
-    forget(w);
-    w->facts = h;
-    return ru_summed_worker_open(o->facts, n, w->threads, &w->arena, &w->worker, err);
-}
-
-static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_arena *arena,
-                       ru_err *err)
-{
-    int64_t first = batch * o->rank / o->workers, count;
-    ru_summed_task t = {.first = first,
-                        .n = batch * (o->rank + 1) / o->workers - first,
-                        .step = o->first,
-                        .end = o->steps,
-                        .sum = sum,
-                        .self = w};
-    RU_TRY(ru_summed_worker_build(w->worker, t.n, &count, &w->state_bytes, err));
-    w->shards = ru_shards_of(count, o->workers);
-    if (w->state_of != w->job || ru_summed_worker_step(w->worker) != o->first) {
-        void *state = ru_arena_alloc(arena, w->state_bytes, 64);
-        if (state == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for the state of the model");
-        }
-        RU_TRY(get_state(w, state, err));
-        t.state = state;
-    }
-    w->state_of = w->job;
-    return ru_summed_worker_run(w->worker, &t, err);
-}
-
-static ru_status read_order(const uint8_t *body, int64_t n, ru_arena *arena, order *o,
-                            uint64_t *job, ru_err *err)
-{
-    ru_conf *c;
-    char *end;
-    RU_TRY(ru_conf_new(&order_table, arena, &c, err));
-    RU_TRY(ru_conf_add_json(c, "the call", (const char *)body, n, err));
-    RU_TRY(ru_conf_apply(c, o, err));
-    *job = strtoull(o->job, &end, 16);
-    return *end == '\0' && o->rank < o->workers && o->first <= o->end && o->end <= o->steps
-               ? RU_OK
-               : RU_FAIL(err, RU_E_DATA,
-                         "the call names a job, a rank or steps that make no sense");
-}
-
-ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_bytes,
-                                ru_arena *arena, ru_text *out, ru_err *err)
-{
-    ru_func_worker *w = self;
-    order o;
-    int64_t batch;
-    RU_TRY(read_order(body, body_bytes, arena, &o, &w->job, err));
-    w->now = &o;
-    w->was_last = false;
-    w->until =
-        o.left_s > 0 ? ru_time_after(ru_clock_now(), (int64_t)(o.left_s * 1e9)) : (ru_time){0};
-    w->url_put = ru_arena_printf(arena, "%s/put", o.store);
-    w->url_get = ru_arena_printf(arena, "%s/get", o.store);
-    if (w->url_put == NULL || w->url_get == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a call");
-    }
-    RU_TRY(open_job(w, &o, err));
-    batch = ru_summed_worker_batch(w->worker);
-    if (batch < o.workers) {
-        return RU_FAIL(err, RU_E_DATA, "%u workers for %lld samples", o.workers, (long long)batch);
-    }
-    RU_TRY(ru_posts_open(w->loop, NULL, arena, &w->posts, err));
-    ru_status st = o.keys[0] != '\0' ? ru_keys_open(w->loop, o.keys, arena, &w->keys, err) : RU_OK;
-    st = st == RU_OK ? train(w, &o, batch, arena, err) : st;
-    ru_posts_close(w->posts);
-    ru_keys_close(w->keys);
-    w->posts = NULL;
-    w->keys = NULL;
-    const char *why = st == RU_E_CANCELLED ? "fenced" : w->was_last ? "last" : "end";
-    RU_TRY(st == RU_E_CANCELLED ? RU_OK : st);
-    ru_json j = ru_json_into(out);
-    ru_json_open(&j, NULL, '{');
-    ru_json_i64(&j, "step", ru_summed_worker_step(w->worker));
-    ru_json_str(&j, "why", why);
-    ru_json_close(&j);
-    return RU_OK;
-}
-
-ru_status ru_func_worker_open(uint32_t threads, ru_arena *arena, ru_func_worker **out, ru_err *err)
-{
-    ru_func_worker *w = RU_NEW(arena, ru_func_worker, 1);
+    ru_exchange *w = RU_NEW(arena, ru_exchange, 1);
     if (w == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a function");
+        return RU_FAIL(err, RU_E_MEM, "no memory for an exchange");
     }
-    *w = (ru_func_worker){.threads = threads};
-    ru_arena_init(&w->arena, 0);
-    RU_TRY(ru_loop_open(&w->loop, err));
+    *w = (ru_exchange){.opt = *opt};
+    w->url_put = ru_arena_printf(arena, "%s/put", opt->store);
+    w->url_get = ru_arena_printf(arena, "%s/get", opt->store);
+    if (w->url_put == NULL || w->url_get == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for an exchange");
+    }
+    RU_TRY(ru_posts_open(opt->loop, NULL, arena, &w->posts, err));
+    ru_status st =
+        opt->keys[0] != '\0' ? ru_keys_open(opt->loop, opt->keys, arena, &w->keys, err) : RU_OK;
+    if (st != RU_OK) {
+        ru_exchange_close(w);
+        return st;
+    }
     *out = w;
     return RU_OK;
 }
 
-void ru_func_worker_close(ru_func_worker *w)
+void ru_exchange_close(ru_exchange *w)
 {
-    if (w == NULL) {
-        return;
+    if (w != NULL) {
+        ru_posts_close(w->posts);
+        ru_keys_close(w->keys);
+        w->posts = NULL;
+        w->keys = NULL;
     }
-    forget(w);
-    ru_arena_fini(&w->arena);
-    ru_loop_close(w->loop);
+}
+
+ru_status ru_exchange_sum(ru_exchange *w, int64_t step, float *vec, int64_t count, int64_t *last,
+                          ru_err *err)
+{
+    waits x = {.w = w, .step = step, .last = -1, .vec = vec, .err = err};
+    w->shards = ru_shards_of(count, w->opt.workers);
+    begin_blocks(&x);
+    RU_TRY(wait_all(&x, err));
+    *last = x.last;
+    return RU_OK;
+}
+
+ru_status ru_exchange_state(ru_exchange *w, int64_t step, void *state, int64_t n, ru_err *err)
+{
+    waits x = {.w = w, .step = step, .last = -1, .state = state, .err = err};
+    w->state_bytes = n;
+    ask(&x, GET_STATE, 0);
+    return wait_all(&x, err);
 }

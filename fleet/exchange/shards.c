@@ -5,7 +5,7 @@
 
 /* Blocks large enough that a request costs little beside them, and enough of them that sending and
  * taking in overlap. */
-enum { BLOCK_MIN = 64 << 10, BLOCK_MAX = 1 << 20, BLOCKS = 8 };
+enum { BLOCK_MIN = 64 << 10, BLOCK_MAX = 1 << 20, BLOCKS = 16 };
 
 void ru_shard_key_put(ru_wire_out *w, const ru_shard_key *k)
 {
