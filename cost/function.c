@@ -52,6 +52,14 @@ double ru_function_sync_s(ru_function_sync how, const ru_function_net *net, doub
         rounds = 4;
         operations = 3 * n;
         break;
+    case RU_SYNC_BLOCKS: /* up n - 1 parts of G/n and a sum, down twice n - 1 parts */
+        wire = fmax(fmax(bytes, 2 * (n - 1) * bytes / n) / own,
+                    fmax(n * bytes, 2 * (n - 1) * bytes) / store) +
+               net->first * fmax((n - 1) * bytes / n / own, (n - 1) * bytes / store);
+        rounds = 4;
+        operations = n * (3 * n - 2);
+        add /= n;
+        break;
     }
     double limit = net->operations_per_s > 0 ? operations / net->operations_per_s : 0;
     return fmax(wire, limit) + rounds * net->latency_s + add;

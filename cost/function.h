@@ -35,6 +35,8 @@ typedef enum ru_function_sync {
     RU_SYNC_ALL,     /* every worker reads all others' gradients (Siren) */
     RU_SYNC_SERVER,  /* one parameter server (Cirrus) */
     RU_SYNC_LEADER,  /* one worker sums for all (AllReduce of LambdaML) */
+    RU_SYNC_BLOCKS,  /* as sharded, in blocks that follow each other: sending and taking in overlap,
+                        and a worker keeps its own pieces and sum (fleet/exchange/shards.h) */
 } ru_function_sync;
 
 typedef struct ru_function_net {
@@ -42,6 +44,7 @@ typedef struct ru_function_net {
     double latency_s;                             /* of an operation */
     double operations_per_s;                      /* of the store; 0: no limit */
     double add_bytes_per_s;                       /* of who sums; 0: no limit */
+    double first; /* RU_SYNC_BLOCKS: part of the pieces that is sent before one is whole; 0 .. 1 */
 } ru_function_net;
 
 /* Seconds of one exchange of `bytes` of gradients among `workers`. */
