@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/train/exchange.h"
 #include "bench/wire/order.h"
 #include "bench/wire/sums.h"
 #include "env/process/self.h"
@@ -291,6 +292,9 @@ ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
     }
     if (n >= 1 && strncmp(words[0], "sums-", 5) == 0) {
         return rui_sums_role(words, n, err);
+    }
+    if (n >= 1 && strncmp(words[0], "exchange-", 9) == 0) {
+        return rui_exchange_role(words, n, err);
     }
     if (n >= 1 && strncmp(words[0], "bare-", 5) == 0) {
         return rui_net_bare(words, n, err);
