@@ -193,29 +193,40 @@ static ru_status start_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32
     return ru_process_start(&opt, p, err);
 }
 
-static ru_status build(const ru_lab_run *t, const ru_lab_scene *s, ru_err *err)
+ru_status ru_lab_run_up(const ru_lab_run *t, uint32_t hosts, const char *const *up, ru_err *err)
 {
     words w = {0};
     word(&w, t->script);
     word(&w, "up");
     word(&w, t->lab);
-    word(&w, number(t->b->arena, s->one_host ? 1 : s->workers));
-    for (uint32_t k = 0; s->up != NULL && s->up[k] != NULL; k++) {
-        word(&w, s->up[k]);
+    word(&w, number(t->b->arena, hosts));
+    for (uint32_t k = 0; up != NULL && up[k] != NULL; k++) {
+        word(&w, up[k]);
     }
     word(&w, "--owner");
     word(&w, ru_arena_printf(t->b->arena, "%lld", (long long)ru_self_pid()));
     return quietly(w.at, err);
 }
 
+ru_status ru_lab_run_rate(const ru_lab_run *t, uint32_t host, const char *rate, ru_err *err)
+{
+    const char *argv[] = {t->script, "rate", t->lab, number(t->b->arena, host), rate, NULL};
+    return quietly(argv, err);
+}
+
+void ru_lab_run_down(const ru_lab_run *t)
+{
+    const char *down[] = {t->script, "down", t->lab, NULL};
+    (void)!quietly(down, NULL);
+}
+
 ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
                            const char *out, ru_err *err)
 {
     ru_process *p[RU_LAB_WORKERS_MAX] = {NULL};
-    const char *down[] = {t->script, "down", t->lab, NULL};
     RU_CHECK(s->workers <= RU_LAB_WORKERS_MAX);
     RU_TRY(ru_path_exists(out) ? ru_path_remove(out, err) : RU_OK);
-    RU_TRY(build(t, s, err));
+    RU_TRY(ru_lab_run_up(t, s->one_host ? 1 : s->workers, s->up, err));
     ru_status st = RU_OK;
     for (uint32_t k = 0; k < s->workers && st == RU_OK; k++) {
         st = start_worker(t, s, k, yaml, out, &p[k], err);
@@ -230,6 +241,6 @@ ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const cha
     for (uint32_t k = 0; k < s->workers; k++) {
         ru_process_close(p[k]);
     }
-    (void)!quietly(down, NULL);
+    ru_lab_run_down(t);
     return st;
 }

@@ -37,4 +37,13 @@ RU_MUST_USE ru_status ru_lab_run_job(const ru_lab_run *t, const char *name, cons
 RU_MUST_USE ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
                                        const char *out, ru_err *err);
 
+/* The laboratory alone, for processes of the caller's: `hosts` hosts with these options. It goes
+ * with this process, or before with ru_lab_run_down. */
+RU_MUST_USE ru_status ru_lab_run_up(const ru_lab_run *t, uint32_t hosts, const char *const *up,
+                                    ru_err *err);
+/* That rate, as tc writes it, on the link of a host, both ways. */
+RU_MUST_USE ru_status ru_lab_run_rate(const ru_lab_run *t, uint32_t host, const char *rate,
+                                      ru_err *err);
+void ru_lab_run_down(const ru_lab_run *t);
+
 #endif

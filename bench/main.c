@@ -42,7 +42,7 @@
       "several workers compared with one process; cost of a crash and of a join")                  \
     X(fleet, ru_bench_fleet,                                                                       \
       "federated rounds in simulated time: choice, memory, tiers; masked updates between "         \
-      "processes")                                                                                 \
+      "processes; exchanges of gradients through a store on shaped links")                         \
     X(params, ru_bench_params,                                                                     \
       "apps with shared parameters compared with single-process programs")                         \
     X(start, ru_bench_start, "time from program start to the end of the first training step")      \

@@ -22,4 +22,7 @@ typedef enum rui_exchange {
  * seconds. Errors: RU_E_DATA for a wrong sum. */
 RU_MUST_USE ru_status rui_exchange_role(const char *const *words, uint32_t n, ru_err *err);
 
+/* The rows. */
+RU_MUST_USE ru_status rui_bench_exchange(ru_bench *b, ru_err *err);
+
 #endif

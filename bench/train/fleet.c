@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "bench/train/exchange.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 
@@ -142,6 +143,7 @@ ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
 {
     RU_TRY(ru_bench_wants(b, "100,000 clients") ? many_clients(b, err) : RU_OK);
     RU_TRY(ru_bench_wants(b, "100 rounds of 5 of 50 clients") ? tiers(b, err) : RU_OK);
-    return ru_bench_wants(b, "round of 16 of 20 clients with masks") ? ru_bench_fleet_secure(b, err)
-                                                                     : RU_OK;
+    RU_TRY(ru_bench_wants(b, "round of 16 of 20 clients with masks") ? ru_bench_fleet_secure(b, err)
+                                                                     : RU_OK);
+    return rui_bench_exchange(b, err);
 }
