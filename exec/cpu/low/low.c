@@ -107,12 +107,12 @@ static uint32_t node_index(const rui_low *lo, const ru_node *n)
 
 void rui_claim(rui_low *lo, const ru_node *n)
 {
-    lo->claimed[node_index(lo, n)] = true;
+    lo->claimed[node_index(lo, n)] = lo->node;
 }
 
 bool rui_claimed(const rui_low *lo, const ru_node *n)
 {
-    return lo->claimed[node_index(lo, n)];
+    return lo->claimed[node_index(lo, n)] != 0;
 }
 
 uint32_t rui_uses(const rui_low *lo, ru_value_id v)
@@ -746,11 +746,10 @@ ru_status rui_low_graph(rui_low *lo, ru_err *err)
     (void)rui_grads_list(lo);
     rui_grads_made(lo); /* constant ones */
     for (uint32_t i = 1; i < g->n_nodes; i++) {
-        if (lo->claimed[i]) {
+        if (lo->claimed[i] != 0) {
             continue;
         }
-        lo->claimed[i] = true;
-        lo->node = i;
+        lo->claimed[i] = lo->node = i;
         const ru_node *n = &g->nodes[i];
         ru_status st = lower_node(lo, n, err);
         rui_grads_made(lo);

@@ -106,9 +106,9 @@ struct rui_low {
     rui_buf_rec *bufs; /* bufs[0] is the absent one */
     uint32_t n_bufs, cap_bufs;
     rui_step_list run, prep;
-    bool *claimed;    /* [g->n_nodes] */
-    rui_buf *outputs; /* [g->n_outputs] where the caller reads each */
-    uint32_t node;    /* being lowered */
+    uint32_t *claimed; /* [g->n_nodes] the node whose lowering made its steps; 0: not yet */
+    rui_buf *outputs;  /* [g->n_outputs] where the caller reads each */
+    uint32_t node;     /* being lowered */
     uint32_t n_reorders;
     uint32_t n_slow;       /* nodes that no kernel but the reference takes */
     uint16_t *slow;        /* [RU_OP_COUNT] of each op */

@@ -61,7 +61,7 @@ static bool is_merged(const rui_low *lo, ru_value_id v)
 {
     for (uint32_t i = lo->node + 1; i < lo->g->n_nodes; i++) {
         const ru_node *n = &lo->g->nodes[i];
-        for (uint32_t k = 0; k < n->n_in && lo->claimed[i]; k++) {
+        for (uint32_t k = 0; k < n->n_in && lo->claimed[i] != 0; k++) {
             if (n->in[k].v == v.v) {
                 return true;
             }

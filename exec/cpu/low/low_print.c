@@ -222,6 +222,16 @@ static ru_status one_op(const rui_low *lo, uint32_t i, bool *after, ru_arena *ar
     return RU_OK;
 }
 
+/* Of a node and of all that were lowered with it. */
+static int64_t flops_of(const rui_low *lo, uint32_t node)
+{
+    int64_t flops = 0;
+    for (uint32_t i = node; i < lo->g->n_nodes; i++) {
+        flops += lo->claimed[i] == node ? ru_node_flops(lo->g, &lo->g->nodes[i]) : 0;
+    }
+    return flops;
+}
+
 ru_status rui_low_ops(const rui_low *lo, const char *device_type, const rui_step_time *times,
                       int64_t runs, ru_arena *arena, ru_op_fact **ops, ru_err *err)
 {
@@ -240,7 +250,7 @@ ru_status rui_low_ops(const rui_low *lo, const char *device_type, const rui_step
         for (uint32_t k = i + 1; k < lo->run.n && last; k++) {
             last = lo->run.at[k].node != node;
         }
-        all[i].flops = last ? ru_node_flops(lo->g, &lo->g->nodes[node]) : 0;
+        all[i].flops = last ? flops_of(lo, node) : 0;
     }
     *ops = all;
     return RU_OK;
