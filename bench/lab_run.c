@@ -3,11 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
 
-enum { PORT = 7730, WORDS_MAX = 32 };
+enum { PORT = 7730, WORDS_MAX = 48 };
+
+/* A worker is looked at so long; all of them together have half an hour. */
+#define LOOK_NS     INT64_C(5000000)
+#define PATIENCE_NS INT64_C(1800000000000)
 
 static const char *const token = "RUBATO_TOKEN=of-the-questions-of-the-laboratory";
 
@@ -34,6 +39,28 @@ static ru_status quietly(const char *const *argv, ru_err *err)
     RU_TRY(st);
     return code == 0 ? RU_OK
                      : RU_FAIL(err, RU_E_USER, "%s %s ended with %d", argv[0], argv[1], code);
+}
+
+ru_status ru_lab_run_command(const ru_lab_run *t, const char *const *argv, const char **said,
+                             ru_err *err)
+{
+    const ru_process_options opt = {.argv = argv, .pipe_out = true};
+    const char *line = "";
+    int code = 0;
+    ru_process *p = NULL;
+    RU_TRY(ru_process_start(&opt, &p, err));
+    ru_status st = RU_OK;
+    while (st == RU_OK && line != NULL) {
+        st = ru_process_line(p, 0, &line, err);
+        if (st == RU_OK && line != NULL && said != NULL) {
+            *said = ru_arena_str(t->b->arena, line);
+        }
+    }
+    code = ru_process_wait(p);
+    ru_process_close(p);
+    RU_TRY(st);
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_PEER, "%s %s ended with %d", argv[0], argv[1], code);
 }
 
 /* Can this machine hold the laboratory? Its script says what is missing. */
@@ -151,19 +178,11 @@ static void word(words *w, const char *text)
     w->at[w->n++] = text;
 }
 
-static ru_status start_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32_t k,
-                              const char *yaml, const char *out, ru_process **p, ru_err *err)
+static void put_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32_t k, const char *yaml,
+                       const char *out, words *w)
 {
     ru_arena *a = t->b->arena;
     uint32_t host = s->one_host ? 1 : k + 1;
-    words w = {0};
-    word(&w, t->script);
-    word(&w, s->quota[k] != NULL ? "cpu" : "in");
-    word(&w, t->lab);
-    word(&w, number(a, host));
-    if (s->quota[k] != NULL) {
-        word(&w, s->quota[k]);
-    }
     const char *const worker[] = {t->self,
                                   "worker",
                                   "-q",
@@ -182,14 +201,47 @@ static ru_status start_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32
                                   "--listen",
                                   ru_arena_printf(a, "10.77.0.%u:%u", host, PORT + k)};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(worker); i++) {
-        word(&w, worker[i]);
+        word(w, worker[i]);
     }
     if (k > 0) {
-        word(&w, "--join");
-        word(&w, ru_arena_printf(a, "10.77.0.1:%d", PORT));
+        word(w, "--join");
+        word(w, ru_arena_printf(a, "10.77.0.1:%d", PORT));
+    }
+}
+
+static void put_peer(const ru_lab_run *t, const ru_lab_scene *s, uint32_t k, words *w)
+{
+    const char *const place[] = {"--rank",    number(t->b->arena, k),
+                                 "--world",   number(t->b->arena, s->workers),
+                                 "--address", "10.77.0.1",
+                                 "--port",    number(t->b->arena, PORT)};
+    for (uint32_t i = 0; s->peer[i] != NULL; i++) {
+        word(w, s->peer[i]);
+    }
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(place); i++) {
+        word(w, place[i]);
+    }
+}
+
+static ru_status start_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32_t k,
+                              const char *yaml, const char *out, ru_process **p, ru_err *err)
+{
+    words w = {0};
+    word(&w, t->script);
+    word(&w, s->quota[k] != NULL ? "cpu" : "in");
+    word(&w, t->lab);
+    word(&w, number(t->b->arena, s->one_host ? 1 : k + 1));
+    if (s->quota[k] != NULL) {
+        word(&w, s->quota[k]);
+    }
+    if (s->peer != NULL) {
+        put_peer(t, s, k, &w);
+    } else {
+        put_worker(t, s, k, yaml, out, &w);
     }
     const char *const set[] = {token, NULL};
-    const ru_process_options opt = {.argv = w.at, .set = set, .pipe_out = true};
+    const ru_process_options opt = {
+        .argv = w.at, .set = set, .pipe_out = true, .quiet = s->peer != NULL};
     return ru_process_start(&opt, p, err);
 }
 
@@ -220,24 +272,83 @@ void ru_lab_run_down(const ru_lab_run *t)
     (void)!quietly(down, NULL);
 }
 
+/* The largest resident size of a running process so far; 0: it ended. */
+static int64_t peak_of(const ru_process *p)
+{
+    char path[64], line[256];
+    long long kib = 0;
+    snprintf(path, sizeof path, "/proc/%lld/status", (long long)ru_process_id(p));
+    FILE *f = fopen(path, "r");
+    while (f != NULL && kib == 0 && fgets(line, sizeof line, f) != NULL) {
+        (void)sscanf(line, "VmHWM: %lld", &kib);
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    return kib * 1024;
+}
+
+/* A moment of one worker; *ended at its end. */
+static ru_status watch(ru_process *p, ru_lab_told *told, uint32_t k, const char *what, bool *ended,
+                       ru_err *err)
+{
+    const char *line = NULL;
+    ru_err why;
+    ru_status st = ru_process_line(p, LOOK_NS, &line, &why);
+    if (st == RU_OK && line != NULL) {
+        if (told != NULL && k == 0) {
+            snprintf(told->line, sizeof told->line, "%s", line);
+        }
+    } else if (st == RU_OK) {
+        int code = ru_process_wait(p);
+        *ended = true;
+        return code == 0
+                   ? RU_OK
+                   : RU_FAIL(err, RU_E_USER, "%s: worker %u ended with %d", what, k + 1, code);
+    } else if (st != RU_E_AGAIN) {
+        return ru_err_set(err, st, "%s", why.text);
+    }
+    int64_t peak = told != NULL ? peak_of(p) : 0;
+    if (told != NULL && peak > told->peak_bytes[k]) {
+        told->peak_bytes[k] = peak;
+    }
+    return RU_OK;
+}
+
+static ru_status watch_all(ru_process *const *p, uint32_t n, ru_lab_told *told, const char *what,
+                           ru_err *err)
+{
+    bool ended[RU_LAB_WORKERS_MAX] = {false};
+    ru_time begin = ru_clock_now();
+    for (uint32_t left = n; left > 0;) {
+        for (uint32_t k = 0; k < n; k++) {
+            if (!ended[k]) {
+                RU_TRY(watch(p[k], told, k, what, &ended[k], err));
+                left -= ended[k] ? 1 : 0;
+            }
+        }
+        if (ru_time_since(ru_clock_now(), begin) > PATIENCE_NS) {
+            return RU_FAIL(err, RU_E_AGAIN, "%s: not done after half an hour", what);
+        }
+    }
+    return RU_OK;
+}
+
 ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
-                           const char *out, ru_err *err)
+                           const char *out, ru_lab_told *told, ru_err *err)
 {
     ru_process *p[RU_LAB_WORKERS_MAX] = {NULL};
     RU_CHECK(s->workers <= RU_LAB_WORKERS_MAX);
-    RU_TRY(ru_path_exists(out) ? ru_path_remove(out, err) : RU_OK);
+    if (told != NULL) {
+        *told = (ru_lab_told){{0}, {0}};
+    }
+    RU_TRY(s->peer == NULL && ru_path_exists(out) ? ru_path_remove(out, err) : RU_OK);
     RU_TRY(ru_lab_run_up(t, s->one_host ? 1 : s->workers, s->up, err));
     ru_status st = RU_OK;
     for (uint32_t k = 0; k < s->workers && st == RU_OK; k++) {
         st = start_worker(t, s, k, yaml, out, &p[k], err);
     }
-    for (uint32_t k = 0; k < s->workers && st == RU_OK; k++) {
-        int code = 0;
-        st = finish(p[k], &code, err);
-        if (st == RU_OK && code != 0) {
-            st = RU_FAIL(err, RU_E_USER, "%s: worker %u ended with %d", out, k + 1, code);
-        }
-    }
+    st = st == RU_OK ? watch_all(p, s->workers, told, s->peer != NULL ? s->peer[1] : out, err) : st;
     for (uint32_t k = 0; k < s->workers; k++) {
         ru_process_close(p[k]);
     }

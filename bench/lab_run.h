@@ -21,7 +21,14 @@ typedef struct ru_lab_scene {
     bool one_host;                         /* all on one host, over its loopback */
     const char *const *up;                 /* options of `net.sh up`, NULL at the end; NULL: none */
     const char *quota[RU_LAB_WORKERS_MAX]; /* percent of a core of each worker; NULL: no quota */
+    const char *const *peer; /* another program, NULL at the end, which gets --rank K --world N
+                                --address HOST --port P behind it; NULL: `rubato worker` */
 } ru_lab_scene;
+
+typedef struct ru_lab_told {
+    char line[8192];                        /* the last one that the first worker said */
+    int64_t peak_bytes[RU_LAB_WORKERS_MAX]; /* largest resident size of each, as looked at often */
+} ru_lab_told;
 
 /* A folder `name`, as the benchmark is called, for inputs and runs. Errors: RU_E_MISSING: no
  * laboratory here, or, where `quotas` are wanted, none with control groups. */
@@ -33,9 +40,13 @@ RU_MUST_USE ru_status ru_lab_run_inputs(const ru_lab_run *t, ru_err *err);
 RU_MUST_USE ru_status ru_lab_run_job(const ru_lab_run *t, const char *name, const char *model,
                                      const char *data, const char *train, const char **path,
                                      ru_err *err);
-/* Run the job to its end; `out` is its run, which is removed before. */
+/* Run the job to its end; `out` is its run, which is removed before; of a peer neither is looked
+ * at. `told` may be NULL. Errors: RU_E_AGAIN after half an hour. */
 RU_MUST_USE ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
-                                       const char *out, ru_err *err);
+                                       const char *out, ru_lab_told *told, ru_err *err);
+/* Run a command to its end. *said: its last line; NULL: what it says goes nowhere. */
+RU_MUST_USE ru_status ru_lab_run_command(const ru_lab_run *t, const char *const *argv,
+                                         const char **said, ru_err *err);
 
 /* The laboratory alone, for processes of the caller's: `hosts` hosts with these options. It goes
  * with this process, or before with ru_lab_run_down. */

@@ -178,7 +178,7 @@ static ru_status run_scene(const ru_lab_run *t, const ru_lab_scene *s, const cha
                 : ru_arena_printf(t->b->arena, "%.*s/../test/rubato-relay", (int)folder, t->self);
     }
     with.up = up;
-    return ru_lab_run_scene(t, &with, yaml, out, err);
+    return ru_lab_run_scene(t, &with, yaml, out, NULL, err);
 }
 
 ru_status ru_bench_predict(ru_bench *b, ru_err *err)

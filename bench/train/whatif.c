@@ -94,7 +94,7 @@ static ru_status run_scene(const bench_whatif *t, const scene *s, const char *ya
     for (uint32_t k = 0; k < s->workers; k++) {
         lab.quota[k] = k == 0 ? s->quota : "40";
     }
-    RU_TRY(ru_lab_run_scene(&t->lab, &lab, yaml, out, err));
+    RU_TRY(ru_lab_run_scene(&t->lab, &lab, yaml, out, NULL, err));
     return steps_of(out, t->lab.b->arena, mean_ms, err);
 }
 
