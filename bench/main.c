@@ -13,6 +13,7 @@
 #include "bench/serve/bench_serve.h"
 #include "bench/train/device.h"
 #include "bench/train/fleet.h"
+#include "bench/train/pipe.h"
 #include "bench/wire/net.h"
 #include "bench/wire/order.h"
 #include "bench/wire/sums.h"
@@ -76,9 +77,12 @@ static const struct {
 #define RU_X(name, fn, help) {#name, fn, help},
     BENCH_LIST(RU_X)
 #undef RU_X
-        {"device", ru_bench_device,
-         "steps of nets that were not profiled, predicted and measured under quotas; money of the "
-         "quota that is chosen"},
+        {"pipe", ru_bench_pipe,
+         "pipelines on four small workers compared with data parallel training and PyTorch; "
+         "predicted and measured steps"},
+    {"device", ru_bench_device,
+     "steps of nets that were not profiled, predicted and measured under quotas; money of the "
+     "quota that is chosen"},
     {"allreduce-plan", ru_bench_sums,
      "steps whose gradients are summed by the plan, as DDP does, and one by one, on shaped "
      "links"},
