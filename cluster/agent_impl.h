@@ -52,11 +52,6 @@ typedef struct rui_agent {
 RU_MUST_USE ru_status rui_agent_adopt(rui_agent *a, ru_err *err);
 /* Do what the newest orders say as far as it can be done now. */
 void rui_agent_follow(rui_agent *a, ru_time now);
-/* agent_bound.c: the group of a worker, made or found again; what it could not bound is in the log.
- */
-void rui_agent_bound(rui_proc *p);
-/* It has ended: say so if the kernel ended it for want of memory, and let nothing of it go on. */
-void rui_agent_unbound(rui_proc *p);
 /* Tell all workers to leave (SIGTERM): nobody else does without a scheduler. Or kill them. */
 void rui_agent_clear(rui_agent *a, int sig, ru_time now);
 /* Does a worker live, or perhaps? */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cluster/account.h"
@@ -17,6 +18,61 @@ static const int64_t leave_patience_ns = 600 * INT64_C(1000000000); /* from SIGT
 static const int64_t begin_patience_ns = 5 * INT64_C(1000000000); /* of a record without process */
 static const int64_t stale_ns = 2 * INT64_C(1000000000);  /* in which one comes into the job */
 static const int64_t again_ns = 10 * INT64_C(1000000000); /* after one that failed */
+
+/* -- what bounds a worker ------------------------------------------------------------------------
+ */
+
+/* Several agents may be on one machine: the name holds which folder is meant. */
+static void group_name(const rui_proc *p, char into[64])
+{
+    const char *folder = p->agent->opt->folder;
+    (void)snprintf(into, 64, "rubato-%08x/%u-%u",
+                   (unsigned)ru_hash_bytes(folder, (int64_t)strlen(folder), 1), p->job, p->rank);
+}
+
+/* The group of a worker, made or found again; what it could not bound is in the log. */
+static void bound(rui_proc *p)
+{
+    const ru_group_limits *l = &p->agent->opt->limits;
+    char name[64];
+    ru_err err = {0};
+    uint32_t lacks = 0;
+    if (l->cpu_quota_ns == 0 && l->memory_bytes == 0 && l->pids == 0) {
+        return;
+    }
+    group_name(p, name);
+    ru_status st = ru_group_make(name, l, NULL, &lacks, &p->group, &err);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_WARN, "cluster", "group", "worker %s is not bounded: %s", name, err.text);
+    } else if ((lacks & ~p->agent->told_lacks) != 0) {
+        p->agent->told_lacks |= lacks;
+        ru_log(RU_LOG_WARN, "cluster", "group", "this node does not bound %s of its workers: %s",
+               ru_group_names(lacks), err.text);
+    }
+}
+
+/* It has ended: say so if the kernel ended it for want of memory, and let nothing of it go on. */
+static void unbound(rui_proc *p)
+{
+    ru_group_figures f;
+    if (p->group == NULL) {
+        return;
+    }
+    ru_group_read(p->group, &f);
+    if (f.oom_kills > 0) { /* it could not tell by itself */
+        (void)snprintf(p->why, sizeof p->why,
+                       "out of memory: the kernel ended a worker at its limit of %lld MiB on node "
+                       "%s; let the job have smaller batches or more workers, or raise memory of "
+                       "the node",
+                       (long long)(p->agent->opt->limits.memory_bytes >> 20), p->agent->opt->name);
+    }
+    (void)ru_group_kill(p->group); /* what it started has nobody who waits for it */
+    ru_status st = ru_group_remove(p->group, NULL);
+    if (st != RU_E_AGAIN) { /* else when the record goes, too */
+        ru_group_close(p->group);
+        p->group = NULL;
+    }
+}
 
 /* -- files ---------------------------------------------------------------------------------------
  */
@@ -147,7 +203,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
         ru_process_leave(p->child);
         p->child = NULL;
     }
-    rui_agent_unbound(p);
+    unbound(p);
     ru_log(RU_LOG_INFO, "cluster", "worker_end", "job %u worker %u code %d", p->job, p->rank,
            p->code);
     rui_agent_changed(p->agent); /* what follows is for the scheduler to say first */
@@ -161,7 +217,7 @@ static void watch(rui_proc *p)
                ru_loop_child(p->agent->loop, p->pid, on_end, p, &err) == RU_OK;
     if (!p->alive) {
         note(p);
-        rui_agent_unbound(p);
+        unbound(p);
     }
 }
 
@@ -170,7 +226,7 @@ static void forget(rui_proc *p)
     char path[RUI_AGENT_PATH_MAX];
     ru_err err;
     (void)!ru_path_remove(record_path(p->agent, p, path), &err);
-    rui_agent_unbound(p);
+    unbound(p);
     ru_group_close(p->group);
     *p = (rui_proc){0};
 }
@@ -247,7 +303,7 @@ static ru_status start_as(rui_proc *p, const ru_cluster_order *o, const char *co
             set[2] = ru_arena_printf(&scratch, "USER=%s", account->name);
             set[3] = ru_arena_printf(&scratch, "LOGNAME=%s", account->name);
         }
-        rui_agent_bound(p);
+        bound(p);
         const ru_process_options po = {.argv = argv,
                                        .set = set,
                                        .keep = account != NULL ? keep : NULL,
@@ -299,7 +355,7 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
         p->pid = -1;
         p->code = ru_status_exit_code(st);
         (void)snprintf(p->why, sizeof p->why, "%.*s", RU_CLUSTER_TEXT_MAX, err->text);
-        rui_agent_unbound(p);
+        unbound(p);
         return st;
     }
     p->pid = ru_process_id(p->child);
@@ -526,7 +582,7 @@ static ru_status adopt_one(rui_agent *a, const char *name, ru_arena *scratch, ru
                     .since = ru_clock_now(),
                     .code = -1};
     (void)snprintf(p->out, sizeof p->out, "%s", r.out);
-    rui_agent_bound(p); /* as it was before, and as the node says now */
+    bound(p); /* as it was before, and as the node says now */
     note(p);
     if (p->pid != 0) {
         watch(p);
