@@ -28,6 +28,9 @@ static void advance(ru_market_job *j, ru_time to)
 {
     for (uint32_t i = 0; i < j->n; i++) {
         const ru_market_alloc *a = &j->allocs[i];
+        if (a->waits) {
+            continue;
+        }
         int64_t from = j->now.ns > j->stalled_until.ns ? j->now.ns : j->stalled_until.ns;
         int64_t ready = a->from.ns + j->spec.sigma_ns;
         from = from > ready ? from : ready;
@@ -49,27 +52,39 @@ static void tell(const ru_market_job *j, ru_market_word word, uint32_t n, ru_eff
     ru_fx_local(fx, j->spec.what_first + (uint32_t)word, n, NULL, 0);
 }
 
+/* The hour is refunded. Gives the rate that is lost. */
+static double take(ru_market_job *j, uint32_t i)
+{
+    const ru_market_alloc *a = &j->allocs[i];
+    double hours = 1 - (double)(a->hour_end.ns - j->now.ns) / hour_ns, rate = rate_of(j, a);
+    RU_CHECK(!a->waits);
+    j->cost_usd -= a->instances * a->paid_usd;
+    j->free_h += rate * hours;
+    drop(j, i);
+    return rate;
+}
+
+static void lose(ru_market_job *j, uint32_t n, double rate, ru_effects *fx)
+{
+    tell(j, RU_MARKET_EVICTED, n, fx);
+    j->evictions += n;
+    j->stalled_until.ns = j->now.ns + j->spec.lambda_ns;
+    j->work = fmax(0, j->work - j->spec.speed * rate * (double)j->spec.lost_ns / hour_ns);
+}
+
 static void evict(ru_market_job *j, uint32_t market, ru_effects *fx)
 {
     double rate = 0;
-    uint32_t evicted = 0;
+    uint32_t n = 0;
     for (uint32_t i = j->n; i-- > 0;) {
-        ru_market_alloc *a = &j->allocs[i];
-        if (a->market != market || !(j->usd[market] > a->bid_usd + 1e-9)) {
-            continue;
+        const ru_market_alloc *a = &j->allocs[i];
+        if (a->market == market && !a->told && j->usd[market] > a->bid_usd + 1e-9) {
+            rate += take(j, i);
+            n++;
         }
-        double hours = 1 - (double)(a->hour_end.ns - j->now.ns) / hour_ns;
-        j->cost_usd -= a->instances * a->paid_usd;
-        j->free_h += rate_of(j, a) * hours;
-        rate += rate_of(j, a);
-        drop(j, i);
-        evicted++;
     }
-    if (evicted > 0) {
-        tell(j, RU_MARKET_EVICTED, evicted, fx);
-        j->evictions += evicted;
-        j->stalled_until.ns = j->now.ns + j->spec.lambda_ns;
-        j->work = fmax(0, j->work - j->spec.speed * rate * (double)j->spec.lost_ns / hour_ns);
+    if (n > 0) {
+        lose(j, n, rate, fx);
     }
 }
 
@@ -80,7 +95,7 @@ static double price_of(const ru_market_job *j, const ru_market_alloc *a)
 
 static void finish(ru_market_job *j, ru_effects *fx)
 {
-    for (uint32_t i = 0; i < j->n; i++) {
+    for (uint32_t i = 0; i < j->n; i++) { /* one that waits has paid nothing */
         const ru_market_alloc *a = &j->allocs[i];
         j->cost_usd -= a->instances * a->paid_usd * (double)(a->hour_end.ns - j->now.ns) / hour_ns;
     }
@@ -93,7 +108,8 @@ bool ru_market_due(const ru_market_job *j, uint32_t alloc)
 {
     RU_CHECK(alloc < j->n);
     const ru_market_alloc *a = &j->allocs[alloc];
-    return !a->renewed && !a->leaving && a->hour_end.ns - j->now.ns <= j->spec.notice_ns;
+    return !a->waits && !a->renewed && !a->leaving &&
+           a->hour_end.ns - j->now.ns <= j->spec.notice_ns;
 }
 
 uint32_t ru_market_alloc_of(const ru_market_job *j, uint32_t market, uint32_t lease)
@@ -116,7 +132,7 @@ static void tick(ru_market_job *j, ru_effects *fx)
     uint32_t left = 0;
     for (uint32_t i = j->n; i-- > 0;) {
         ru_market_alloc *a = &j->allocs[i];
-        if (a->hour_end.ns > j->now.ns) {
+        if (a->waits || a->hour_end.ns > j->now.ns) {
             if (ru_market_due(j, i) && !a->asked) {
                 a->asked = true;
                 tell(j, RU_MARKET_DUE, 1, fx);
@@ -152,8 +168,35 @@ static void acquire(ru_market_job *j, const ru_market_bid *bid, ru_effects *fx)
         tell(j, RU_MARKET_REFUSED, 1, fx);
         return;
     }
+    a.told = a.waits = bid->told;
+    a.paid_usd = a.waits ? 0 : a.paid_usd;
     j->cost_usd += a.instances * a.paid_usd;
     j->allocs[j->n++] = a;
+}
+
+static void give(ru_market_job *j, int64_t alloc)
+{
+    RU_CHECK(alloc >= 0 && alloc < j->n);
+    ru_market_alloc *a = &j->allocs[alloc];
+    if (a->waits) {
+        a->waits = false;
+        a->from = j->now;
+        a->hour_end.ns = j->now.ns + (int64_t)hour_ns;
+        a->paid_usd = price_of(j, a);
+        j->cost_usd += a->instances * a->paid_usd;
+    }
+}
+
+static void take_back(ru_market_job *j, int64_t alloc, ru_effects *fx)
+{
+    RU_CHECK(alloc >= 0 && alloc < j->n);
+    if (j->allocs[alloc].waits) {
+        drop(j, (uint32_t)alloc);
+        tell(j, RU_MARKET_REFUSED, 1, fx);
+    } else if (j->allocs[alloc].told) {
+        double rate = take(j, (uint32_t)alloc);
+        lose(j, 1, rate, fx);
+    }
 }
 
 static void change_price(ru_market_job *j, const ru_market_bid *price, ru_effects *fx)
@@ -184,6 +227,12 @@ static void hear(ru_market_job *j, const ru_event *ev, ru_effects *fx)
     case RU_MARKET_RELEASE:
         answer(j, ev->value, word == RU_MARKET_RENEW);
         break;
+    case RU_MARKET_GIVEN:
+        give(j, ev->value);
+        break;
+    case RU_MARKET_TAKEN:
+        take_back(j, ev->value, fx);
+        break;
     default:
         break;
     }
@@ -202,6 +251,9 @@ static ru_time next_of(const ru_market_job *j)
     double rate = 0;
     for (uint32_t i = 0; i < j->n; i++) {
         const ru_market_alloc *a = &j->allocs[i];
+        if (a->waits) {
+            continue;
+        }
         int64_t ready = a->from.ns + j->spec.sigma_ns;
         next = sooner(j, next, a->hour_end.ns > j->now.ns ? a->hour_end.ns : j->now.ns + 1);
         next = sooner(j, next, ready);

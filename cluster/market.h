@@ -5,6 +5,8 @@
  *   TIMER   an hour that ends is paid again when it was renewed, else its instances leave;
  *           is the work done? Also when nobody asked for it
  *   ACQUIRE, RENEW, RELEASE   what plan/fleet/bid.h decided
+ *   GIVEN, TAKEN              of a market that tells itself when it gives instances and takes them:
+ *                             the hour begins when they come, and no price evicts them
  *
  * Work goes on between events: each allocation works from `sigma` after its request on. At the end
  * of the job what is left of paid hours is credited: the next job takes it.
@@ -38,6 +40,7 @@ typedef struct ru_market_alloc {
     ru_time from, hour_end;
     bool renewed, leaving; /* at the end of the hour: paid again, gone */
     bool asked;            /* DUE was told */
+    bool told, waits;      /* the market tells of it; it is not there yet, and costs nothing */
 } ru_market_alloc;
 
 typedef struct ru_market_job {
@@ -65,6 +68,8 @@ typedef enum ru_market_word {
     RU_MARKET_DUE,     /* out: ru_market_due holds for one more allocation */
     RU_MARKET_REFUSED, /* out: ACQUIRE below the price, or one too many */
     RU_MARKET_DONE,    /* out: the work is done */
+    RU_MARKET_GIVEN,   /* in, value: an allocation of `told` that waits: it begins now */
+    RU_MARKET_TAKEN,   /* in, value: one of `told`; its hour is refunded. One that waits: refused */
     RU_MARKET_WORDS
 } ru_market_word;
 
@@ -73,6 +78,7 @@ typedef struct ru_market_bid {
     double usd;       /* the price; the bid: INFINITY: on demand */
     double instances; /* ACQUIRE */
     uint32_t lease;   /* ACQUIRE: the owner's number of it */
+    bool told;        /* ACQUIRE: it waits for GIVEN */
 } ru_market_bid;
 
 /* Errors: RU_E_ARG. */

@@ -178,6 +178,45 @@ static void test_the_timer_leads_to_the_end(void **state)
     assert_near(ru_market_cost(&j), 0.2 * 152 / 60, 1e-6);
 }
 
-RU_TESTS(cluster_market, cmocka_unit_test(test_the_timer_leads_to_the_end),
+/* A node that comes late costs nothing before, no price evicts it, and its hour is refunded when it
+ * is taken. */
+static void test_a_market_that_tells(void **state)
+{
+    (void)state;
+    const ru_market_spec s = {.n_markets = 1,
+                              .work = {10},
+                              .total_work = 1000,
+                              .speed = 1,
+                              .notice_ns = 2 * minute_ns,
+                              .what_first = FIRST};
+    ru_market_job j;
+    ru_err err;
+    assert_ok(ru_market_init(&j, &s, (ru_time){0}, &err), err);
+    const ru_market_bid get = {.instances = 1, .usd = 0.2, .told = true};
+    at(&j, 0, RU_MARKET_PRICE, (ru_market_bid){.usd = 0.2});
+    assert_false(at(&j, 0, RU_MARKET_ACQUIRE, get).refused);
+    assert_false(tick(&j, 90).left != 0 || ru_market_due(&j, 0));
+    assert_true(j.n == 1 && j.work == 0 && ru_market_cost(&j) == 0);
+    at(&j, 100, RU_MARKET_PRICE, (ru_market_bid){.usd = 0.3});
+    assert_int_equal(j.n, 1);
+    answer(&j, 110, RU_MARKET_GIVEN, 0);
+    assert_near(ru_market_cost(&j), 0.3, 1e-15); /* the price when it begins */
+    answer(&j, 115, RU_MARKET_GIVEN, 0);
+    assert_near(ru_market_cost(&j), 0.3, 1e-15);
+    assert_int_equal(at(&j, 120, RU_MARKET_PRICE, (ru_market_bid){.usd = 9}).evicted, 0);
+    tick(&j, 140);
+    assert_near(j.work, 5, 1e-12);
+    told t = answer(&j, 140, RU_MARKET_TAKEN, 0);
+    assert_true(t.evicted == 1 && j.evictions == 1 && j.n == 0);
+    assert_near(ru_market_cost(&j), 0, 1e-15);
+    at(&j, 150, RU_MARKET_PRICE, (ru_market_bid){.usd = 0.2});
+    at(&j, 150, RU_MARKET_ACQUIRE, get);
+    t = answer(&j, 160, RU_MARKET_TAKEN, 0); /* it never came */
+    assert_true(t.refused && t.evicted == 0 && j.evictions == 1 && j.n == 0);
+    assert_near(ru_market_cost(&j), 0, 1e-15);
+}
+
+RU_TESTS(cluster_market, cmocka_unit_test(test_a_market_that_tells),
+         cmocka_unit_test(test_the_timer_leads_to_the_end),
          cmocka_unit_test(test_hours_refunds_and_the_end),
          cmocka_unit_test(test_checkpoints_lose_work))

@@ -226,7 +226,13 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
     static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
                                         "cancel", "fail",   "end",  "drain", "user",
                                         "market", "method", "down"};
-    static const char *const deals[] = {"price", "rent", "renew", "give back", "clock"};
+    static const char *const deals[RU_MARKET_WORDS] = {"price",
+                                                       "rent",
+                                                       "renew",
+                                                       "give back",
+                                                       "clock",
+                                                       [RU_MARKET_GIVEN] = "given",
+                                                       [RU_MARKET_TAKEN] = "taken"};
     audit_of *a = arg;
     ru_table *t = &a->t;
     time_t at = (time_t)(e->wall_ns / 1000000000);
@@ -240,7 +246,8 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
                        tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
     }
     ru_table_str(t, e->who);
-    bool deal = e->kind == RU_BOOK_MARKET && e->a >= 0 && e->a < (int64_t)RU_ARRAY_LEN(deals);
+    bool deal =
+        e->kind == RU_BOOK_MARKET && e->a >= 0 && e->a < RU_MARKET_WORDS && deals[e->a] != NULL;
     ru_table_str(t, deal ? deals[e->a] : e->kind < RU_BOOK_KINDS ? kinds[e->kind] : kinds[0]);
     put_of(a, e);
     ru_table_i64(t, e->a);

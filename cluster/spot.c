@@ -16,6 +16,7 @@ static const ru_conf_field deal_fields[] = {
     RU_ROW(F64, rui_deal, usd, "0", "price or bid"),
     RU_ROW(F64, rui_deal, on_demand_usd, "0", "price on demand"),
     RU_ROW(F64, rui_deal, hour_usd, "0", "expected cost of an hour"),
+    RU_ROW(BOOL, rui_deal, told, "false", "the market tells when it comes"),
 };
 static const ru_conf_table deal_table =
     RU_TABLE("deal", rui_deal, deal_fields, "an event of a market");
@@ -44,6 +45,9 @@ bool ru_spot_of(const ru_spot_options *o, const char *name, uint32_t *market, ui
 double ru_spot_price(const ru_spot_market *m, int64_t now_ns)
 {
     RU_CHECK(m->prices.n > 0 && now_ns >= 0);
+    if (m->flat_usd > 0) {
+        return m->flat_usd;
+    }
     uint32_t row = ru_prices_row(&m->prices, now_ns / second_ns);
     return m->prices.usd[row == UINT32_MAX ? 0 : row];
 }
@@ -70,7 +74,8 @@ static void apply(ru_market_job *j, const ru_journal_event *e, const rui_deal *d
     const ru_market_bid bid = {.market = (uint32_t)e->node,
                                .usd = d->usd > 0 ? d->usd : (double)INFINITY,
                                .instances = 1,
-                               .lease = (uint32_t)e->job};
+                               .lease = (uint32_t)e->job,
+                               .told = d->told};
     const bool has_bid = e->a == RU_MARKET_PRICE || e->a == RU_MARKET_ACQUIRE;
     const ru_event ev = {.kind = e->a == RU_MARKET_TIMER ? RU_EV_TIMER : RU_EV_LOCAL,
                          .now = {e->b},
@@ -95,7 +100,9 @@ static bool follows(const ru_market_job *j, const ru_journal_event *e, const rui
            (e->a == RU_MARKET_PRICE     ? d->usd > 0
             : e->a == RU_MARKET_ACQUIRE ? at == UINT32_MAX && e->job >= 1 && d->usd >= 0
             : e->a == RU_MARKET_TIMER   ? true
-                                        : at != UINT32_MAX);
+            : e->a == RU_MARKET_GIVEN   ? at != UINT32_MAX && j->allocs[at].waits
+            : e->a == RU_MARKET_TAKEN   ? at != UINT32_MAX && j->allocs[at].told
+                                        : at != UINT32_MAX && !j->allocs[at].waits);
 }
 
 static ru_status get_deal(const char *text, ru_arena *arena, rui_deal *out, ru_err *err)
@@ -123,15 +130,23 @@ static ru_status fold(ru_spot *s, const ru_journal_event *e, ru_arena *scratch, 
     s->predicted_usd += s->job.n > 0 ? s->hour_usd * hours : 0;
     s->hour_usd = d.hour_usd > 0 ? d.hour_usd : s->hour_usd;
     s->wall_ns = e->wall_ns;
+    if (e->a == RU_MARKET_ACQUIRE) {
+        s->lent[e->node][e->job - 1] = true;
+    }
     apply(&s->job, e, &d);
     return RU_OK;
+}
+
+static bool is_word(int64_t a)
+{
+    return (a >= 0 && a <= RU_MARKET_TIMER) || a == RU_MARKET_GIVEN || a == RU_MARKET_TAKEN;
 }
 
 ru_status ru_spot_fold(ru_spot *s, const ru_journal_event *e, ru_err *err)
 {
     ru_arena scratch;
-    if (e->node < 0 || e->node >= RU_SPOT_MARKETS_MAX || e->a < 0 || e->a > RU_MARKET_TIMER ||
-        e->b < 0 || e->job < 0 || e->job > RU_SPOT_NODES_MAX) {
+    if (e->node < 0 || e->node >= RU_SPOT_MARKETS_MAX || !is_word(e->a) || e->b < 0 || e->job < 0 ||
+        e->job > RU_SPOT_NODES_MAX) {
         return RU_FAIL(err, RU_E_DATA, "event %lld of the journal is of no market",
                        (long long)e->seq);
     }
@@ -146,7 +161,7 @@ double ru_spot_cost(const ru_spot *s, int64_t now_ns)
     RU_CHECK(s->begun || s->job.n == 0);
     double usd = s->begun ? ru_market_cost(&s->job) : 0;
     for (uint32_t i = 0; i < s->job.n; i++) {
-        double left = (double)(s->job.allocs[i].hour_end.ns - now_ns) / hour_ns;
+        double left = (double)(s->job.allocs[i].hour_end.ns - now_ns) / hour_ns; /* waits: of 0 */
         usd -= s->job.allocs[i].paid_usd * fmax(left, 0);
     }
     return usd;
@@ -168,6 +183,9 @@ const char *rui_deal_put(const rui_deal *d, ru_arena *arena)
     }
     if (d->hour_usd > 0) {
         ru_json_f64(&j, "hour_usd", d->hour_usd);
+    }
+    if (d->told) {
+        ru_json_bool(&j, "told", true);
     }
     ru_json_close(&j);
     return t.cut ? NULL : t.p;
@@ -210,7 +228,7 @@ static int64_t evicts_at(const ru_spot *s, const ru_spot_options *o, uint32_t m,
     double least = (double)INFINITY;
     for (uint32_t i = 0; i < s->job.n; i++) {
         const ru_market_alloc *a = &s->job.allocs[i];
-        least = a->market == m ? fmin(least, a->bid_usd) : least;
+        least = a->market == m && !a->told ? fmin(least, a->bid_usd) : least;
     }
     const ru_prices *p = &o->at[m].prices;
     uint32_t row = ru_prices_row(p, s->job.now.ns / second_ns);
@@ -255,4 +273,26 @@ bool ru_spot_next(const ru_spot *s, const ru_spot_options *o, int64_t until_ns, 
     d.why = outcome(s, out, &d, arena);
     out->text = rui_deal_put(&d, arena);
     return out->text != NULL;
+}
+
+uint32_t ru_spot_tell(const ru_spot *s, const ru_spot_options *o, ru_market_word word,
+                      uint32_t market, uint32_t lease, const char *why, int64_t now_ns,
+                      ru_arena *arena, ru_journal_event out[2])
+{
+    RU_CHECK(market < o->n && (word == RU_MARKET_GIVEN || word == RU_MARKET_TAKEN));
+    rui_deal d = {.market = o->at[market].name, .why = why};
+    ru_journal_event e = {.node = market, .job = lease, .a = word, .b = now_ns};
+    double usd = ru_spot_price(&o->at[market], now_ns);
+    uint32_t n = 0;
+    if (!follows(&s->job, &e, &d)) {
+        return 0;
+    }
+    if (word == RU_MARKET_GIVEN && s->job.usd[market] != usd) { /* its hour costs the price now */
+        rui_deal price = {.market = d.market, .usd = usd};
+        out[n++] = (ru_journal_event){
+            .node = market, .a = RU_MARKET_PRICE, .b = now_ns, .text = rui_deal_put(&price, arena)};
+    }
+    e.text = rui_deal_put(&d, arena);
+    out[n++] = e;
+    return out[0].text != NULL && e.text != NULL ? n : 0;
 }

@@ -4,6 +4,8 @@
  *   clock, prices --ru_spot_next--> PRICE, TIMER --------------+
  *   clock, jobs ----ru_spot_ask---> ACQUIRE, RENEW, RELEASE ---+--journal--> ru_spot_fold
  *
+ *   the provider --------ru_spot_tell---> GIVEN, TAKEN --------+
+ *
  * The machine is cluster/market.h without work and end: one allocation is one node, its lease the
  * number of the node in its market. The market's clock counts nanoseconds since 1970, as its prices
  * do, and may run faster than ours. An eviction takes the node out of the machine when its notice
@@ -26,7 +28,10 @@ enum {
 typedef struct ru_spot_market {
     const char *name;      /* its nodes are NAME1, NAME2, ... */
     uint32_t nodes, slots; /* most nodes at one time; workers of each */
-    double on_demand_usd;  /* an hour */
+    double on_demand_usd;  /* an hour; 0: there are none */
+    int64_t patience_ns;   /* told: a node that was asked for and did not come by then is refused */
+    bool told;             /* its nodes come late or never, and the provider takes them back */
+    double flat_usd;       /* an hour costs this, and `prices` tell evictions alone; 0: those */
     ru_prices prices;
 } ru_spot_market;
 
@@ -44,6 +49,7 @@ typedef struct ru_spot {
     ru_market_job job;
     double hour_usd;      /* of an hour of all nodes, as the policy last expected */
     double predicted_usd; /* the same until now */
+    bool lent[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX]; /* [market][lease - 1]: at some time */
 } ru_spot;
 
 /* What jobs need and measure. */
@@ -54,6 +60,7 @@ typedef struct ru_spot_facts {
     int64_t sigma_ns, lambda_ns;
     /* [market][lease - 1]: the last node of this number is not gone yet */
     bool busy[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
+    bool closed[RU_SPOT_MARKETS_MAX]; /* it refused a short time ago */
 } ru_spot_facts;
 
 typedef struct ru_spot_answer {
@@ -64,7 +71,7 @@ typedef struct ru_spot_answer {
     double hour_usd;   /* that it expects */
 } ru_spot_answer;
 
-/* Fold one event of ru_spot_next or ru_spot_ask: node is the market, job the lease, a the word
+/* Fold one event of those below: node is the market, job the lease, a the word
  * (ru_market_word), b the instant on the market's clock. Errors: RU_E_DATA for one that does not
  * follow from those before. */
 RU_MUST_USE ru_status ru_spot_fold(ru_spot *s, const ru_journal_event *e, ru_err *err);
@@ -72,6 +79,11 @@ RU_MUST_USE ru_status ru_spot_fold(ru_spot *s, const ru_journal_event *e, ru_err
  * text lives in `arena`. */
 bool ru_spot_next(const ru_spot *s, const ru_spot_options *o, int64_t until_ns, ru_arena *arena,
                   ru_journal_event *out);
+/* A node of a market that tells comes (GIVEN), or does not, or goes (TAKEN): events in `out`
+ * without their kind. Gives how many; 0: nothing like this can happen to it, or no memory. */
+uint32_t ru_spot_tell(const ru_spot *s, const ru_spot_options *o, ru_market_word word,
+                      uint32_t market, uint32_t lease, const char *why, int64_t now_ns,
+                      ru_arena *arena, ru_journal_event out[2]);
 /* What to buy, keep and give back, after all events of the clock until `now_ns`; kinds are not set.
  * Owner: `arena`. Errors: those of the policy. */
 RU_MUST_USE ru_status ru_spot_ask(const ru_spot *s, const ru_spot_options *o,

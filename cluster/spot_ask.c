@@ -27,7 +27,7 @@ typedef struct asking {
 
 static bool is_due(const ru_market_alloc *a, int64_t now_ns)
 {
-    return !a->renewed && !a->leaving && a->hour_end.ns - now_ns <= RUI_SPOT_DUE_NS;
+    return !a->waits && !a->renewed && !a->leaving && a->hour_end.ns - now_ns <= RUI_SPOT_DUE_NS;
 }
 
 bool ru_spot_due(const ru_spot *s, int64_t now_ns)
@@ -48,22 +48,24 @@ static void put_event(asking *q, ru_market_word word, uint32_t market, uint32_t 
         .node = market, .job = lease, .a = word, .b = q->now_ns, .text = rui_deal_put(d, q->arena)};
 }
 
-/* Slots that stay, and what is asked about; nodes that nobody needs are given back unasked. */
+/* Slots that stay, and what is asked about; nodes that nobody needs are given back unasked, first
+ * those that have not come yet, then those whose hour ends. */
 static uint32_t sort_held(asking *q)
 {
     uint32_t keep = 0;
-    for (uint32_t pass = 0; pass < 2; pass++) {
+    for (uint32_t pass = 0; pass < 3; pass++) {
         for (uint32_t i = 0; i < q->s->job.n; i++) {
             const ru_market_alloc *a = &q->s->job.allocs[i];
             bool due = is_due(a, q->now_ns);
-            if (a->leaving || a->market >= q->o->n || due != (pass == 1)) {
+            if (a->leaving || a->market >= q->o->n || pass != (a->waits ? 2 : due ? 1 : 0)) {
                 continue;
             }
-            if (due && keep >= q->f->wants) {
+            if (pass > 0 && keep >= q->f->wants) {
                 rui_deal d = {.market = q->o->at[a->market].name};
                 d.why = ru_arena_printf(q->arena, "the jobs can use %u workers there, and %u stay",
                                         q->f->wants, keep);
-                put_event(q, RU_MARKET_RELEASE, a->market, a->lease, &d);
+                put_event(q, a->waits ? RU_MARKET_TAKEN : RU_MARKET_RELEASE, a->market, a->lease,
+                          &d);
                 continue;
             }
             keep += q->o->at[a->market].slots;
@@ -105,11 +107,11 @@ static void put_market(const asking *q, uint32_t m, ru_json *j)
     for (uint32_t r = first; r <= last; r++) {
         ru_json_f64(j, NULL, k->prices.usd[r]);
     }
-    ru_json_f64(j, NULL, k->prices.usd[last]);
+    ru_json_f64(j, NULL, ru_spot_price(k, q->now_ns));
     ru_json_close(j);
     ru_json_f64(j, "on_demand", k->on_demand_usd);
     ru_json_f64(j, "work", k->slots * q->f->work);
-    ru_json_bool(j, "closed", !is_free(q, m, &lease));
+    ru_json_bool(j, "closed", q->f->closed[m] || !is_free(q, m, &lease));
     ru_json_close(j);
 }
 
@@ -123,12 +125,13 @@ static void put_time(ru_json *j, const char *key, int64_t ns)
 static void put_held(const asking *q, uint32_t k, ru_json *j)
 {
     const ru_market_alloc *a = &q->s->job.allocs[q->held[k]];
-    int64_t left = a->hour_end.ns - q->now_ns;
+    int64_t left = a->waits ? (int64_t)hour_ns : a->hour_end.ns - q->now_ns;
+    double paid = a->waits ? ru_spot_price(&q->o->at[a->market], q->now_ns) : a->paid_usd;
     ru_json_open(j, NULL, '{');
     ru_json_i64(j, "market", a->market);
     ru_json_f64(j, "instances", 1);
     ru_json_f64(j, "bid", isinf(a->bid_usd) ? 0 : a->bid_usd);
-    ru_json_f64(j, "paid", a->paid_usd);
+    ru_json_f64(j, "paid", paid);
     put_time(j, "left", left < (int64_t)hour_ns ? left : (int64_t)hour_ns);
     ru_json_bool(j, "due", q->due[k]);
     ru_json_close(j);
@@ -175,8 +178,9 @@ static void buy(asking *q, uint32_t m, const ru_bid_action *x, const rui_deal *d
     }
     q->priced[m] = q->taken[m][lease - 1] = true;
     rui_deal mine = *d;
-    mine.usd = isinf(x->bid_usd) ? 0 : x->bid_usd;
+    mine.usd = !isinf(x->bid_usd) ? x->bid_usd : q->o->at[m].on_demand_usd > 0 ? 0 : usd;
     mine.on_demand_usd = q->o->at[m].on_demand_usd;
+    mine.told = q->o->at[m].told;
     put_event(q, RU_MARKET_ACQUIRE, m, lease, &mine);
 }
 
@@ -188,11 +192,14 @@ static void obey(asking *q, const ru_bid_plan *p)
         const ru_spot_market *m = &q->o->at[x->market];
         bool safe = isinf(x->bid_usd);
         rui_deal d = {.market = m->name, .hour_usd = p->after.cost_usd};
+        double usd = safe && m->on_demand_usd > 0 ? m->on_demand_usd : ru_spot_price(m, q->now_ns);
+        const char *other = m->on_demand_usd > 0
+                                ? ru_arena_printf(q->arena, ", on demand %.4g", m->on_demand_usd)
+                                : "";
         d.why = ru_arena_printf(q->arena,
-                                "%s at %.4g USD an hour, on demand %.4g; an hour of a worker costs "
-                                "%.4g with it (plan %s)",
-                                does[x->act], safe ? m->on_demand_usd : ru_spot_price(m, q->now_ns),
-                                m->on_demand_usd,
+                                "%s at %.4g USD an hour%s; an hour of a worker costs %.4g with it "
+                                "(plan %s)",
+                                does[x->act], usd, other != NULL ? other : "",
                                 isfinite(p->after.usd) ? p->after.usd * q->f->work : 0, q->out->id);
         if (x->act != RU_BID_ACQUIRE) {
             const ru_market_alloc *a = &q->s->job.allocs[q->held[x->held]];

@@ -224,6 +224,56 @@ static void test_an_hour(void **state)
     free(l);
 }
 
+static uint32_t tell(life *l, ru_market_word word, uint32_t lease)
+{
+    ru_journal_event out[2];
+    uint32_t n =
+        ru_spot_tell(&l->spot, &l->o, word, 0, lease, "so", l->now_s * 1000000000, &l->arena, out);
+    for (uint32_t k = 0; k < n; k++) {
+        happen(l, out[k]);
+    }
+    return n;
+}
+
+/* Asked for, come, taken and not needed any more, at a flat price whose history evicts. */
+static void test_a_market_that_tells(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    begin(l, 3);
+    l->o.n = 1;
+    l->markets[0].told = true;
+    l->markets[0].flat_usd = 0.2;
+    l->markets[0].on_demand_usd = 0;
+    l->f.wants = 2;
+    advance(l, BEGIN_S + 60);
+    ask(l, l->now_s * 1000000000);
+    assert_int_equal(l->spot.job.n, 2);
+    assert_true(l->spot.lent[0][0] && l->spot.lent[0][1] && !l->spot.lent[0][2]);
+    ask(l, l->now_s * 1000000000); /* what was asked for is not asked for again */
+    assert_int_equal(l->spot.job.n, 2);
+    advance(l, BEGIN_S + 5000);
+    assert_true(l->spot.job.n == 2 && ru_spot_cost(&l->spot, l->now_s * 1000000000) == 0);
+    assert_int_equal(tell(l, RU_MARKET_GIVEN, 1), 1);
+    assert_int_equal(tell(l, RU_MARKET_GIVEN, 1), 0);
+    assert_int_equal(tell(l, RU_MARKET_GIVEN, 3), 0);
+    advance(l, l->now_s + 1800);
+    assert_near(ru_spot_cost(&l->spot, l->now_s * 1000000000), 0.1, 1e-12);
+    l->f.wants = 1; /* the one that is there stays, the other one is not waited for any more */
+    ask(l, l->now_s * 1000000000);
+    assert_int_equal(l->spot.job.n, 1);
+    assert_false(l->spot.job.allocs[0].waits);
+    l->f.wants = 2;
+    l->f.closed[0] = true;
+    ask(l, l->now_s * 1000000000);
+    assert_int_equal(l->spot.job.n, 1);
+    assert_int_equal(tell(l, RU_MARKET_TAKEN, 1), 1);
+    assert_int_equal(l->spot.job.n, 0);
+    assert_near(ru_spot_cost(&l->spot, l->now_s * 1000000000), 0, 1e-12);
+    ru_arena_fini(&l->arena);
+    free(l);
+}
+
 static void test_odd_events_are_refused(void **state)
 {
     (void)state;
@@ -233,6 +283,8 @@ static void test_odd_events_are_refused(void **state)
         {.a = RU_MARKET_RENEW, .job = 1, .text = "{}"},
         {.a = RU_MARKET_PRICE, .text = "{\"usd\":0}"},
         {.a = RU_MARKET_PRICE, .text = "no JSON"},
+        {.a = RU_MARKET_GIVEN, .job = 1, .text = "{}"},
+        {.a = RU_MARKET_EVICTED, .text = "{}"},
         {.a = RU_MARKET_ACQUIRE, .node = 8, .job = 1, .text = "{\"usd\":1}"},
         {.a = RU_MARKET_ACQUIRE, .job = 0, .text = "{\"usd\":1}"},
     };
@@ -261,5 +313,5 @@ static void test_names(void **state)
 }
 
 RU_TESTS(cluster_spot, cmocka_unit_test(test_the_bill_of_random_lives),
-         cmocka_unit_test(test_an_hour), cmocka_unit_test(test_odd_events_are_refused),
-         cmocka_unit_test(test_names))
+         cmocka_unit_test(test_an_hour), cmocka_unit_test(test_a_market_that_tells),
+         cmocka_unit_test(test_odd_events_are_refused), cmocka_unit_test(test_names))

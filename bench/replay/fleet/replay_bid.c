@@ -117,7 +117,8 @@ static void obey(drive *d, const ru_bid_plan *p, const uint32_t *alloc)
     for (uint32_t k = 0; k < p->n; k++) {
         const ru_bid_action *a = &p->actions[k];
         if (a->act == RU_BID_ACQUIRE) {
-            bid(d, RU_MARKET_ACQUIRE, (ru_market_bid){a->market, a->bid_usd, a->instances, 0});
+            bid(d, RU_MARKET_ACQUIRE,
+                (ru_market_bid){.market = a->market, .usd = a->bid_usd, .instances = a->instances});
         } else {
             uint32_t word = a->act == RU_BID_RENEW ? RU_MARKET_RENEW : RU_MARKET_RELEASE;
             step(d, (ru_event){.kind = RU_EV_LOCAL, .what = word, .value = alloc[a->held]});
