@@ -24,7 +24,7 @@ typedef struct seat {
 
 struct ru_slurm {
     const ru_slurm_options *opt;
-    char prefix[32];
+    char prefix[96];
     seat seats[RU_SLURM_SEATS_MAX];
     int64_t extra[RU_SLURM_SEATS_MAX];
     uint32_t n_extra;
@@ -36,8 +36,8 @@ struct ru_slurm {
     bool known;   /* what Slurm has: a list came since a command whose end is not certain */
     char *said;   /* [SAID_MAX] */
     int64_t used;
-    char error[512];
-    uint64_t told; /* what was said of troubles last */
+    char error[512], trouble[512]; /* of the command; of the last one that failed */
+    uint64_t told;                 /* what was said of troubles last */
 };
 
 void ru_slurm_seat_name(uint32_t k, char into[16])
@@ -75,8 +75,10 @@ ru_status ru_slurm_open(const ru_slurm_options *opt, ru_arena *arena, ru_slurm *
     }
     s->opt = opt;
     s->said = said;
-    (void)snprintf(s->prefix, sizeof s->prefix, "rubato-%08x-",
-                   (unsigned)ru_hash_bytes(opt->folder, (int64_t)strlen(opt->folder), 1));
+    bool own = strcmp(opt->name, "slurm") == 0; /* that of a market has another prefix */
+    (void)snprintf(s->prefix, sizeof s->prefix, "rubato-%08x-%.64s%s",
+                   (unsigned)ru_hash_bytes(opt->folder, (int64_t)strlen(opt->folder), 1),
+                   own ? "" : opt->name, own ? "" : "-");
     *out = s;
     return RU_OK;
 }
@@ -98,6 +100,11 @@ bool ru_slurm_empty(const ru_slurm *s)
         empty = empty && s->seats[k].job == 0;
     }
     return empty;
+}
+
+const char *ru_slurm_trouble(const ru_slurm *s)
+{
+    return s->trouble;
 }
 
 /* -- what Slurm has ------------------------------------------------------------------------------
@@ -206,9 +213,9 @@ static void begin(ru_slurm *s, command what, const char *const *argv, ru_time no
 static void submit(ru_slurm *s, uint32_t k, ru_time now)
 {
     const ru_slurm_options *o = s->opt;
-    char name[64], cpus[32], log[2048], wrap[4096], seat_name[16];
+    char name[128], cpus[32], log[2048], wrap[4096], seat_name[80];
     uint32_t cores = o->slots * o->threads, n = 9;
-    ru_slurm_seat_name(k, seat_name);
+    (void)snprintf(seat_name, sizeof seat_name, "%.64s%u", o->name, k + 1);
     (void)snprintf(name, sizeof name, "--job-name=%s%u", s->prefix, k + 1);
     (void)snprintf(cpus, sizeof cpus, "--cpus-per-task=%u", cores);
     (void)snprintf(log, sizeof log, "--output=%s/log/%s", o->folder, seat_name);
@@ -274,6 +281,7 @@ static void end(ru_slurm *s, ru_time now)
     if (code != 0) {
         static const char *const names[] = {"", "squeue", "sbatch", "scancel"};
         complain(s, names[s->runs], s->error[0] != 0 ? s->error : "it failed without a word");
+        (void)snprintf(s->trouble, sizeof s->trouble, "%s", s->error);
         s->refused = now;
         for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
             s->seats[k].cancelled = s->seats[k].cancelled && s->runs != CANCEL;
@@ -284,8 +292,9 @@ static void end(ru_slurm *s, ru_time now)
                ru_str_i64(ru_str_n(s->said, (int64_t)strspn(s->said, "0123456789")), &id)) {
         s->seats[s->at] = (seat){.wanted = s->seats[s->at].wanted, .job = id};
         s->refused = (ru_time){0};
-        ru_log(RU_LOG_INFO, "cluster", "slurm", "seat %u is job %lld of Slurm", s->at + 1,
-               (long long)id);
+        s->trouble[0] = 0;
+        ru_log(RU_LOG_INFO, "cluster", "slurm", "%s%u is job %lld of Slurm", s->opt->name,
+               s->at + 1, (long long)id);
     }
     s->runs = NOTHING;
 }

@@ -19,12 +19,13 @@
 enum { RU_SLURM_SEATS_MAX = 200 };
 
 typedef struct ru_slurm_options {
+    const char *name;         /* of the seats' nodes: NAME1, NAME2, ... */
     const char *folder, *exe; /* of the cluster; this program, as Slurm's nodes see it */
     const char *partition;    /* "": Slurm's own choice */
     ru_conf_texts options;    /* more words for sbatch */
     uint32_t seats, seats_min;
     uint32_t slots, threads; /* of each */
-    int64_t idle_ns;         /* a seat that nobody needs goes after it */
+    int64_t idle_ns;         /* `slurm`: a seat that nobody needs goes after it */
 } ru_slurm_options;
 
 typedef struct ru_slurm ru_slurm;
@@ -40,9 +41,11 @@ void ru_slurm_want(ru_slurm *s, uint32_t seat, bool wanted); /* seats count from
 bool ru_slurm_wanted(const ru_slurm *s, uint32_t seat);
 /* Has Slurm no job of this cluster, as far as squeue said since the last command? */
 bool ru_slurm_empty(const ru_slurm *s);
+/* What Slurm, or a command of it, refused last; "": nothing. View until the next tick. */
+const char *ru_slurm_trouble(const ru_slurm *s);
 void ru_slurm_close(ru_slurm *s); /* the jobs stay; NULL is fine */
 
-/* Name of the node of a seat, and the seat of a name; false: of none. */
+/* Name of the node of a seat of `slurm`, and the seat of a name; false: of none. */
 void ru_slurm_seat_name(uint32_t seat, char into[16]);
 bool ru_slurm_seat_of(const char *name, uint32_t *seat);
 
