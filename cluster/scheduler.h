@@ -23,6 +23,12 @@
 #include "base/status.h"
 #include "plan/fleet/alloc.h"
 
+/* How the nodes of a market come and go; all NULL: agents of this machine. */
+typedef struct ru_market_provider {
+    const struct ru_slurm_options *slurm; /* jobs of a partition */
+    const char *request, *release;        /* commands for sh, of a node that RUBATO_NODE names */
+} ru_market_provider;
+
 typedef struct ru_scheduler_options {
     const char *folder;  /* exists */
     const char *journal; /* ru_journal_open */
@@ -36,6 +42,7 @@ typedef struct ru_scheduler_options {
     double demote_s;        /* tiresias: slot-seconds of its upper queue */
     const struct ru_slurm_options *slurm; /* cluster/slurm.h; NULL: no seats */
     const struct ru_spot_options *spot;   /* cluster/spot.h; NULL: no markets */
+    const ru_market_provider *providers;  /* [spot->n] */
 } ru_scheduler_options;
 
 /* Until the first stop signal, which leaves jobs running, or until it was asked to end all, also

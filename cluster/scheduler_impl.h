@@ -1,6 +1,6 @@
 /* Inside of the scheduler: scheduler.c (loop, journal, agents), scheduler_orders.c (what nodes
- * shall do), scheduler_seats.c and scheduler_market.c (nodes that come and go), scheduler_http.c
- * (what people ask).
+ * shall do), scheduler_seats.c, scheduler_market.c and scheduler_provider.c (nodes that come and
+ * go), scheduler_http.c (what people ask).
  *
  * Thread: loop only. */
 #ifndef RU_CLUSTER_SCHEDULER_IMPL_H
@@ -59,8 +59,31 @@ typedef struct rui_scheduler {
     ru_arena round;                     /* of the last plan */
     const char *questions;              /* of it: a line of JSON for each, as `alloc` reads it */
     int64_t planned_wall_ns;
-    struct rui_spot *spot; /* scheduler_market.c; NULL: no markets */
+    struct rui_spot *spot;                            /* scheduler_market.c; NULL: no markets */
+    struct ru_slurm *partitions[RU_SPOT_MARKETS_MAX]; /* by market; NULL: it is none of Slurm's */
 } rui_scheduler;
+
+typedef enum rui_wish { RUI_STAY, RUI_COME, RUI_GO } rui_wish;
+
+/* A node that a market may give, and the command that works for it. */
+typedef struct rui_seat {
+    struct ru_process *p; /* the command that runs; NULL: none */
+    rui_wish does;        /* it */
+    ru_time tried;
+    char said[256];            /* its last line of errors, or what Slurm refuses */
+    bool asked, refused, gone; /* commands: it was requested, was not given, was released */
+    int64_t bought_ns; /* on the market's clock; 0: not known, or its first worker has come */
+} rui_seat;
+
+/* What a node of a market shall do, and what is known of it. */
+typedef struct rui_wished {
+    rui_seat *seat;
+    const char *name;
+    uint32_t market, lease;
+    rui_wish wish;
+    bool there, up, lent; /* it has slots or is connected; is connected; was rented at some time */
+    double bid_usd;       /* 0: on demand */
+} rui_wished;
 
 /* The cluster's clock: it stands still while no scheduler runs, and no step of the wall clock moves
  * it. */
@@ -101,6 +124,13 @@ void rui_market_explain(const rui_scheduler *s, const ru_book_job *j, ru_text *t
 /* What the policy `bid` was asked last, as JSON, and when; NULL: nothing yet. */
 const char *rui_market_question(const rui_scheduler *s, int64_t *wall_ns);
 void rui_market_close(rui_scheduler *s);
+/* scheduler_provider.c: a market's way to have nodes. Errors: those of Slurm's paths. */
+RU_MUST_USE ru_status rui_provider_open(rui_scheduler *s, uint32_t market, ru_err *err);
+/* false: it is not known yet what is there. */
+bool rui_provider_tick(rui_scheduler *s, uint32_t market, ru_time now);
+void rui_provider_wish(rui_scheduler *s, const rui_wished *w, ru_time now);
+bool rui_provider_empty(const rui_scheduler *s, uint32_t market);
+void rui_provider_close(rui_scheduler *s, uint32_t market);
 /* scheduler_world.c: a world file of the cluster. Errors: RU_E_MEM, RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_scheduler_world(rui_scheduler *s, ru_arena *arena, ru_text *t,
                                           ru_err *err);

@@ -1,5 +1,5 @@
-/* Nodes of markets, which are agents of this machine: the clock of the market, what is asked of the
- * policy `bid` and how much, and agents that start and end as the journal has it. */
+/* Nodes of markets: the clock of the market, what is asked of the policy `bid` and how much, what
+ * markets tell of their nodes, and nodes that come and go as the journal has it. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,16 +9,9 @@
 
 enum { EVENTS_MAX = 1000 }; /* of the clock in one tick, so that people are answered meanwhile */
 
-static const int64_t retry_ns = 2 * INT64_C(1000000000), ask_ns = 120 * INT64_C(1000000000);
+static const int64_t ask_ns = 120 * INT64_C(1000000000);
 static const double phi_min = 0.05;
 static const double ahead_max_ns = 3e18; /* of the market's clock: a century */
-
-/* A node that the market may give. */
-typedef struct seat {
-    ru_process *p; /* of the command that runs: start or stop of its agent; NULL: none */
-    ru_time tried;
-    int64_t bought_ns; /* on the market's clock; 0: not known, or its first worker has come */
-} seat;
 
 struct rui_spot {
     const ru_spot_options *opt;
@@ -31,7 +24,8 @@ struct rui_spot {
     ru_arena asked;  /* of `question` */
     const char *question;
     int64_t asked_wall_ns;
-    seat seats[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
+    int64_t closed_until_ns[RU_SPOT_MARKETS_MAX]; /* a refusal: others are asked meanwhile */
+    rui_seat seats[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
 };
 
 static int64_t clock_of(const struct rui_spot *m, ru_time now)
@@ -54,6 +48,9 @@ ru_status rui_market_open(rui_scheduler *s, ru_err *err)
     ru_arena_init(&m->asked, 0);
     m->at = ru_clock_now();
     m->at_ns = m->opt->begin_s * 1000000000;
+    for (uint32_t k = 0; k < m->opt->n; k++) {
+        RU_TRY(rui_provider_open(s, k, err));
+    }
     if (spot->begun) { /* prices did not stand still while no scheduler ran */
         double gap_ns = fmax((double)(ru_clock_wall_ns() - spot->wall_ns), 0);
         m->at_ns = spot->job.now.ns + (int64_t)fmin(m->opt->speed * gap_ns, ahead_max_ns);
@@ -65,6 +62,9 @@ void rui_market_close(rui_scheduler *s)
 {
     for (uint32_t k = 0; s->spot != NULL && k < RU_SPOT_MARKETS_MAX * RU_SPOT_NODES_MAX; k++) {
         ru_process_close(s->spot->seats[k / RU_SPOT_NODES_MAX][k % RU_SPOT_NODES_MAX].p);
+    }
+    for (uint32_t k = 0; s->spot != NULL && k < s->spot->opt->n; k++) {
+        rui_provider_close(s, k);
     }
     if (s->spot != NULL) {
         ru_arena_fini(&s->spot->asked);
@@ -107,8 +107,11 @@ bool rui_market_empty(const rui_scheduler *s)
     bool empty = true;
     uint32_t k;
     for (uint32_t m = 0; s->spot != NULL && m < s->spot->opt->n; m++) {
+        empty = empty && rui_provider_empty(s, m);
         for (uint32_t lease = 1; lease <= s->spot->opt->at[m].nodes; lease++) {
-            empty = empty && !is_there(s, m, lease, &k) && s->spot->seats[m][lease - 1].p == NULL;
+            const rui_seat *t = &s->spot->seats[m][lease - 1];
+            bool left = s->opt->providers[m].request != NULL && !t->gone;
+            empty = empty && !left && !is_there(s, m, lease, &k) && t->p == NULL;
         }
     }
     return empty;
@@ -140,7 +143,7 @@ static double phi_of(const ru_goodput_model *m, uint32_t nodes, uint32_t workers
     return fmin(fmax(phi, phi_min), 1);
 }
 
-static void measure(rui_scheduler *s, ru_spot_facts *f)
+static void measure(rui_scheduler *s, int64_t now_ns, ru_spot_facts *f)
 {
     const struct rui_spot *m = s->spot;
     double samples_per_s = 0, workers = 0, phi = 0, weights = 0;
@@ -172,6 +175,7 @@ static void measure(rui_scheduler *s, ru_spot_facts *f)
         f->lambda_ns = (int64_t)fmin(s->book.pause_s * 1e9 * m->opt->speed, 3600e9);
     }
     for (uint32_t k = 0; k < m->opt->n; k++) {
+        f->closed[k] = now_ns < m->closed_until_ns[k];
         for (uint32_t i = 0; i < m->opt->at[k].nodes; i++) {
             uint32_t node;
             f->busy[k][i] = is_there(s, k, i + 1, &node) || m->seats[k][i].p != NULL;
@@ -180,7 +184,7 @@ static void measure(rui_scheduler *s, ru_spot_facts *f)
 }
 
 /* The first worker that is in a job on a node ends its start. */
-static void look_at_start(rui_scheduler *s, seat *t, uint32_t k, int64_t now_ns)
+static void look_at_start(rui_scheduler *s, rui_seat *t, uint32_t k, int64_t now_ns)
 {
     bool in = false;
     for (uint32_t i = 0; i < s->live[k].state.n; i++) {
@@ -219,7 +223,7 @@ static void ask(rui_scheduler *s, int64_t now_ns, ru_arena *scratch)
     if (f == NULL) {
         return;
     }
-    measure(s, f);
+    measure(s, now_ns, f);
     m->asked_ns = now_ns;
     m->wants = f->wants;
     m->evictions = s->book.spot.job.evictions;
@@ -275,63 +279,93 @@ const char *rui_market_question(const rui_scheduler *s, int64_t *wall_ns)
     return s->spot != NULL ? s->spot->question : NULL;
 }
 
-/* -- agents --------------------------------------------------------------------------------------
+/* -- nodes ---------------------------------------------------------------------------------------
  */
 
-static void command(rui_scheduler *s, seat *t, const char *what, uint32_t market, uint32_t lease,
-                    ru_time now)
+/* What the market tells of a node is an event; false: it told nothing. */
+static bool told(rui_scheduler *s, ru_market_word word, const rui_wished *w, const char *why,
+                 int64_t now_ns)
 {
-    char name[80];
-    ru_err err;
-    ru_spot_name(s->spot->opt, market, lease, name);
-    const char *argv[] = {"/proc/self/exe", "cluster", "agent", what, "--cluster",
-                          s->opt->folder,   "--node",  name,    NULL};
-    t->tried = now;
-    if (ru_process_start(
-            &(ru_process_options){
-                .argv = argv, .pipe_in = true, .pipe_out = true, .own_group = true},
-            &t->p, &err) != RU_OK) {
-        ru_log(RU_LOG_ERROR, "cluster", "market", "%s %s: %s", what, name, err.text);
-        t->p = NULL;
+    ru_journal_event events[2];
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    const struct rui_spot *m = s->spot;
+    uint32_t n = ru_spot_tell(&s->book.spot, m->opt, word, w->market, w->lease, why, now_ns,
+                              &scratch, events);
+    bool fine = n > 0 && happen(s, events, n);
+    ru_arena_fini(&scratch);
+    return fine;
+}
+
+/* A node that was asked for: is it there, or does it not come? */
+static void await(rui_scheduler *s, const rui_wished *w, const ru_market_alloc *a,
+                  const ru_cluster_state *state, int64_t now_ns)
+{
+    struct rui_spot *m = s->spot;
+    const ru_spot_market *k = &m->opt->at[w->market];
+    const double late_min = (double)(now_ns - a->from.ns) / 60e9;
+    char why[400];
+    if (state != NULL && !state->leaving) {
+        (void)snprintf(why, sizeof why, "it came after %.1f min", late_min);
+        (void)told(s, RU_MARKET_GIVEN, w, why, now_ns);
+        return;
+    }
+    bool late = now_ns - a->from.ns > k->patience_ns;
+    if (late || w->seat->refused) {
+        (void)snprintf(why, sizeof why, "refused: %s%s%s",
+                       w->seat->refused ? "" : "it did not come in time",
+                       w->seat->said[0] != 0 && !w->seat->refused ? ": " : "", w->seat->said);
+        if (told(s, RU_MARKET_TAKEN, w, why, now_ns)) {
+            m->closed_until_ns[w->market] = now_ns + k->patience_ns;
+            m->asked_ns = 0; /* another market may have one */
+        }
     }
 }
 
-/* Does a command still run? */
-static bool runs(seat *t)
+static void hear_node(rui_scheduler *s, const rui_wished *w, uint32_t node, int64_t now_ns)
 {
-    char said[256];
-    int64_t n = 0;
-    while (t->p != NULL && (n = ru_process_read(t->p, false, said, sizeof said)) > 0) {
+    const ru_market_alloc *a = rented(s, w->market, w->lease);
+    const ru_cluster_state *state = w->up && s->live[node].known ? &s->live[node].state : NULL;
+    if (!s->spot->opt->at[w->market].told || a == NULL || s->closing) {
+        return;
     }
-    if (t->p != NULL && n < 0) {
-        (void)ru_process_wait(t->p); /* its trouble stands in the scheduler's log */
-        ru_process_close(t->p);
-        t->p = NULL;
+    if (a->waits) {
+        await(s, w, a, state, now_ns);
+    } else if (state != NULL && state->leaving) {
+        (void)told(s, RU_MARKET_TAKEN, w, "evicted: it had its notice; its hour is refunded",
+                   now_ns);
+    } else if (!w->there && !a->leaving) {
+        (void)told(s, RU_MARKET_TAKEN, w, "evicted: gone without a notice; its hour is refunded",
+                   now_ns);
     }
-    return t->p != NULL;
 }
 
 static void keep_seat(rui_scheduler *s, uint32_t market, uint32_t lease, ru_time now)
 {
-    seat *t = &s->spot->seats[market][lease - 1];
-    const ru_market_alloc *a = rented(s, market, lease);
+    char name[80];
     uint32_t k;
-    bool there = is_there(s, market, lease, &k), up = there && s->live[k].guest.v != 0;
-    if (there && a != NULL) {
-        look_at_start(s, t, k, clock_of(s->spot, now));
+    int64_t now_ns = clock_of(s->spot, now);
+    rui_wished w = {.seat = &s->spot->seats[market][lease - 1],
+                    .name = name,
+                    .market = market,
+                    .lease = lease,
+                    .lent = s->book.spot.lent[market][lease - 1]};
+    ru_spot_name(s->spot->opt, market, lease, name);
+    w.there = is_there(s, market, lease, &k);
+    w.up = w.there && s->live[k].guest.v != 0;
+    hear_node(s, &w, k, now_ns > s->book.spot.job.now.ns ? now_ns : s->book.spot.job.now.ns);
+    const ru_market_alloc *a = rented(s, market, lease);
+    if (w.there && a != NULL) {
+        look_at_start(s, w.seat, k, now_ns);
     }
-    if (there && (a == NULL || a->leaving) && !s->book.nodes[k].drained) {
+    if (w.there && (a == NULL || a->leaving) && !s->book.nodes[k].drained) {
         rui_scheduler_drain(s, k, true);
     }
-    if (runs(t) || ru_time_since(now, t->tried) < retry_ns) {
-        return;
-    }
-    bool ends = s->closing && !(there && rui_scheduler_lives_on(s, k)); /* checkpoints first */
-    if (there && (a == NULL || ends)) {
-        command(s, t, "--stop", market, lease, now);
-    } else if (a != NULL && !up && !s->closing) {
-        command(s, t, "--start", market, lease, now);
-    }
+    bool lives = w.there && rui_scheduler_lives_on(s, k); /* checkpoints first */
+    bool gave = a != NULL && a->told && a->leaving && !w.there;
+    w.wish = a == NULL || gave ? RUI_GO : !s->closing ? RUI_COME : lives ? RUI_STAY : RUI_GO;
+    w.bid_usd = a != NULL && !isinf(a->bid_usd) ? a->bid_usd : 0;
+    rui_provider_wish(s, &w, now);
 }
 
 void rui_market_tick(rui_scheduler *s, ru_time now)
@@ -341,7 +375,8 @@ void rui_market_tick(rui_scheduler *s, ru_time now)
     }
     follow_prices(s, now);
     for (uint32_t m = 0; m < s->spot->opt->n; m++) {
-        for (uint32_t lease = 1; lease <= s->spot->opt->at[m].nodes; lease++) {
+        bool known = rui_provider_tick(s, m, now);
+        for (uint32_t lease = 1; known && lease <= s->spot->opt->at[m].nodes; lease++) {
             keep_seat(s, m, lease, now);
         }
     }
@@ -362,7 +397,7 @@ void rui_market_explain(const rui_scheduler *s, const ru_book_job *j, ru_text *t
         uint32_t market, lease;
         const ru_market_alloc *a =
             ru_spot_of(s->spot->opt, name, &market, &lease) ? rented(s, market, lease) : NULL;
-        if (a == NULL) {
+        if (a == NULL || a->waits) {
             continue;
         }
         ru_text_putf(t, "  %s costs %.4g USD in this hour, of which %.0f min are left; ", name,

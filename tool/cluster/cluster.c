@@ -468,7 +468,14 @@ ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *ar
 ru_status rui_cluster_agent_start(const char *folder, const char *name, ru_arena *arena,
                                   ru_err *err)
 {
-    return start(folder, "agent", name, arena, err);
+    const char *dir = ru_arena_printf(arena, "%s/run/%s/start", folder, name);
+    RU_TRY(dir != NULL ? ru_dir_make(dir, err) : no_memory(err));
+    const ru_claim_options co = {.dir = dir, .alone = true, .wait_ns = up_patience_ns};
+    ru_claim *claim;
+    RU_TRY(ru_claim_open(&co, &claim, err)); /* two at a time would both find no agent */
+    ru_status st = start(folder, "agent", name, arena, err);
+    ru_claim_close(claim);
+    return st;
 }
 
 ru_status rui_cluster_agent_stop(const char *folder, const char *name, ru_arena *arena, ru_err *err)

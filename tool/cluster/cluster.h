@@ -5,7 +5,8 @@
  *   FOLDER/run/scheduler, NAME    process number and mark; NAME/: the agent's own folder
  *   FOLDER/log/scheduler, NAME    what they say
  *
- * Markets (markets.c) give nodes of this machine, whose agents the scheduler starts and ends.
+ * Markets (markets.c) give nodes of this machine, of a partition of Slurm, or of two commands; the
+ * scheduler requests and releases them.
  *
  * An agent of another host is started and ended by this program there, over ssh (nodes.c).
  *
@@ -23,6 +24,7 @@ typedef struct rui_cluster_node {
     double cpu;
     int64_t memory_bytes;
     int64_t grace_ns; /* from a notice until what lives is killed; 0: never. No key */
+    bool leaves;      /* a stop signal is a notice. No key */
 } rui_cluster_node;
 
 typedef struct rui_cluster_burst { /* a service with credits */
@@ -39,8 +41,13 @@ typedef struct rui_cluster_slurm {
 
 typedef struct rui_cluster_market {
     const char *name, *prices; /* path of a file of prices; "": `usd` for good */
+    const char *partition, *request, *release;
+    ru_conf_texts options;
+    uint32_t notice; /* rui_notice_kind */
+    const char *notice_url;
     uint32_t nodes, slots, threads;
     double usd, evictions, on_demand_usd;
+    int64_t patience_ns;
 } rui_cluster_market;
 
 typedef struct rui_cluster_trade { /* what all markets share */

@@ -21,8 +21,26 @@ static const ru_conf_field market_fields[] = {
     RU_ROW(F64, rui_cluster_market, evictions, "0",
            "without a file: how often an hour the market takes all its nodes back, on average",
            RU_IN(0, 3600)),
-    RU_ROW_AS("on_demand", F64, rui_cluster_market, on_demand_usd, NULL,
-              "price of such a node that is never taken back, for an hour [USD]", RU_OVER(0, 1e6)),
+    RU_ROW_AS("on_demand", F64, rui_cluster_market, on_demand_usd, "0",
+              "price of such a node that is never taken back, for an hour [USD]; needed without "
+              "`partition`",
+              RU_IN(0, 1e6)),
+    RU_ROW(TEXT, rui_cluster_market, partition, "",
+           "its nodes are jobs of this partition of Slurm; empty: agents of this machine, or "
+           "`request`"),
+    RU_ROW(TEXT_LIST, rui_cluster_market, options, "[]", "partition: more options of sbatch"),
+    RU_ROW(TEXT, rui_cluster_market, request, "",
+           "command for sh that starts the machine of node $RUBATO_NODE, and on it its agent; "
+           "$RUBATO_BID is empty on demand; ends with 0 when it was asked for"),
+    RU_ROW(TEXT, rui_cluster_market, release, "",
+           "command for sh that ends that machine, if it is there; run again until it ends with 0"),
+    RU_ROW(CHOICE, rui_cluster_market, notice, "none",
+           "request: whose metadata tell that a node is taken away", .choices = "none|aws|gcp"),
+    RU_ROW(TEXT, rui_cluster_market, notice_url, "http://169.254.169.254", "where they are asked"),
+    RU_ROW_AS("patience", TIME, rui_cluster_market, patience_ns, "600s",
+              "partition, request: a node that has not come by then is refused, and the market not "
+              "asked again for as long; on the markets' clock",
+              RU_IN(1e9, 1e14)),
     RU_ROW(U32, rui_cluster_market, nodes, "1", "most nodes at one time",
            RU_IN(1, RU_SPOT_NODES_MAX)),
     RU_ROW(U32, rui_cluster_market, slots, "1", "workers of a node at one time",
@@ -52,6 +70,28 @@ static const ru_conf_field trade_fields[] = {
 const ru_conf_table rui_cluster_trade_table =
     RU_TABLE("market", rui_cluster_trade, trade_fields, "what all markets share");
 
+static bool is_told(const rui_cluster_market *m)
+{
+    return m->partition[0] != 0 || m->request[0] != 0;
+}
+
+static ru_status check_way(const rui_cluster_market *m, ru_err *err)
+{
+    if (m->partition[0] != 0 && (m->request[0] != 0 || m->on_demand_usd > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "market '%s': nodes of a partition have no `request`, `release` or "
+                       "`on_demand`",
+                       m->name);
+    }
+    if ((m->request[0] != 0) != (m->release[0] != 0)) {
+        return RU_FAIL(err, RU_E_CONFIG, "market '%s': give `request` and `release` together",
+                       m->name);
+    }
+    return m->partition[0] != 0 || m->on_demand_usd > 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG, "market '%s': give `on_demand`, above 0", m->name);
+}
+
 ru_status rui_cluster_markets_check(const rui_cluster *c, ru_err *err)
 {
     uint32_t nodes = 0;
@@ -72,6 +112,7 @@ ru_status rui_cluster_markets_check(const rui_cluster *c, ru_err *err)
             return RU_FAIL(err, RU_E_CONFIG, "market '%s': give either `prices` or `usd` above 0",
                            m->name);
         }
+        RU_TRY(check_way(m, err));
         nodes += m->nodes;
     }
     return nodes <= RU_SPOT_LEASES_MAX && c->markets.n <= RU_SPOT_MARKETS_MAX
@@ -103,17 +144,54 @@ bool rui_cluster_market_node(const rui_cluster *c, const char *name, rui_cluster
         int64_t number;
         if (strncmp(name, m->name, n) == 0 && name[n] != '0' &&
             ru_str_i64(ru_str_c(name + n), &number) && number >= 1 && number <= m->nodes) {
+            const double grace_ns = (double)c->market.notice_ns / c->market.speed;
             *out = (rui_cluster_node){.name = name,
                                       .host = "",
                                       .slots = m->slots,
                                       .threads = m->threads,
-                                      .notice_url = "",
-                                      .grace_ns =
-                                          (int64_t)((double)c->market.notice_ns / c->market.speed)};
+                                      .notice = m->notice,
+                                      .notice_url = m->notice_url,
+                                      .leaves = true,
+                                      .grace_ns = is_told(m) ? 0 : (int64_t)grace_ns};
             return true;
         }
     }
     return false;
+}
+
+bool rui_cluster_markets_far(const rui_cluster *c)
+{
+    bool far = false;
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        far = far || is_told(&c->markets.at[k]);
+    }
+    return far;
+}
+
+ru_status rui_cluster_providers(const rui_cluster *c, const char *folder, const char *exe,
+                                ru_arena *arena, const ru_market_provider **out, ru_err *err)
+{
+    ru_market_provider *at = RU_NEW(arena, ru_market_provider, c->markets.n);
+    ru_slurm_options *slurm = RU_NEW(arena, ru_slurm_options, c->markets.n);
+    if (at == NULL || slurm == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for markets");
+    }
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        const rui_cluster_market *m = &c->markets.at[k];
+        slurm[k] = (ru_slurm_options){.name = m->name,
+                                      .folder = folder,
+                                      .exe = exe,
+                                      .partition = m->partition,
+                                      .options = m->options,
+                                      .seats = m->nodes,
+                                      .slots = m->slots,
+                                      .threads = m->threads};
+        at[k].slurm = m->partition[0] != 0 ? &slurm[k] : NULL;
+        at[k].request = m->request[0] != 0 ? m->request : NULL;
+        at[k].release = m->request[0] != 0 ? m->release : NULL;
+    }
+    *out = at;
+    return RU_OK;
 }
 
 static ru_status read_prices(const char *path, ru_arena *arena, ru_prices *out, ru_err *err)
@@ -137,7 +215,10 @@ ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_option
         at[k] = (ru_spot_market){.name = m->name,
                                  .nodes = m->nodes,
                                  .slots = m->slots,
-                                 .on_demand_usd = m->on_demand_usd};
+                                 .on_demand_usd = m->on_demand_usd,
+                                 .told = is_told(m),
+                                 .flat_usd = is_told(m) ? m->usd : 0,
+                                 .patience_ns = m->patience_ns};
         if (m->prices[0] != 0) {
             RU_TRY(read_prices(m->prices, arena, p, err));
             int64_t half = (p->at_s[p->n - 1] - p->at_s[0]) / 2;

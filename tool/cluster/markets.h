@@ -4,6 +4,8 @@
 #ifndef RU_TOOL_CLUSTER_MARKETS_H
 #define RU_TOOL_CLUSTER_MARKETS_H
 
+#include "cluster/scheduler.h"
+#include "cluster/slurm.h"
 #include "cluster/spot.h"
 #include "tool/cluster/cluster.h"
 
@@ -16,6 +18,12 @@ RU_MUST_USE ru_status rui_cluster_markets_place(rui_cluster *c, const char *dir,
                                                 ru_err *err);
 /* The node of a market with this name. false: there is none. */
 bool rui_cluster_market_node(const rui_cluster *c, const char *name, rui_cluster_node *out);
+/* Are some of their nodes on other machines? */
+bool rui_cluster_markets_far(const rui_cluster *c);
+/* How their nodes come and go. Owner: [markets.n] in `arena`; folder and exe must live. */
+RU_MUST_USE ru_status rui_cluster_providers(const rui_cluster *c, const char *folder,
+                                            const char *exe, ru_arena *arena,
+                                            const ru_market_provider **out, ru_err *err);
 /* What the scheduler needs. Owner: `arena`. Errors: RU_E_MISSING, RU_E_DATA, RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out,
                                        ru_err *err);

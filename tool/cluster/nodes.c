@@ -126,7 +126,7 @@ static bool is_plain(const char *text)
 
 ru_status rui_cluster_nodes_check(rui_cluster *c, ru_arena *arena, ru_err *err)
 {
-    bool far = c->slurm.seats > 0;
+    bool far = c->slurm.seats > 0 || rui_cluster_markets_far(c);
     rui_cluster_node *own =
         ru_arena_copy(arena, c->nodes.at, c->nodes.n * (int64_t)sizeof *c->nodes.at, 8);
     if (own == NULL) {

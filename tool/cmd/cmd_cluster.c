@@ -111,8 +111,10 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
                               .round_ns = c.round_ns,
                               .method = (ru_alloc_method)c.alloc.method,
                               .demote_s = c.alloc.demote_s};
-    const ru_slurm_options slurm = {.folder = folder,
-                                    .exe = ru_process_beside(in->arena, "rubato", "tool"),
+    const char *exe = ru_process_beside(in->arena, "rubato", "tool");
+    const ru_slurm_options slurm = {.name = "slurm",
+                                    .folder = folder,
+                                    .exe = exe,
                                     .partition = c.slurm.partition,
                                     .options = c.slurm.options,
                                     .seats = c.slurm.seats,
@@ -124,6 +126,7 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
     ru_spot_options spot;
     if (c.markets.n > 0) {
         RU_TRY(rui_cluster_spot(&c, in->arena, &spot, err));
+        RU_TRY(rui_cluster_providers(&c, folder, exe, in->arena, &o.providers, err));
         o.spot = &spot;
     }
     RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
@@ -156,8 +159,8 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                           .slots = n.slots,
                           .threads = n.threads,
                           .listen = c.workers,
-                          .leaves = ru_cmd_flag(in, "leaves") || n.notice != RUI_NOTICE_NONE ||
-                                    n.grace_ns > 0,
+                          .leaves =
+                              ru_cmd_flag(in, "leaves") || n.notice != RUI_NOTICE_NONE || n.leaves,
                           .grace_ns = n.grace_ns,
                           .own_accounts = c.accounts == 0,
                           .limits = {.cpu_quota_ns = (int64_t)(n.cpu * CPU_PERIOD_NS),
