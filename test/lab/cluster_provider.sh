@@ -1,0 +1,129 @@
+#!/bin/bash
+# Nodes that a cluster rents from a provider that gives them late, refuses them and takes them back: cluster_provider.sh PATH_OF_RUBATO
+#
+#   1. a low-priority partition of Slurm is a market: nodes come when a job can use them, their hour begins when they are there; the
+#      scheduler is killed while one waits for Slurm, and asks for it once. Another job of Slurm takes one back: its hour is refunded, its
+#      job goes on from its checkpoint. Full, the partition gives none within `patience`: refused, and another one later. `down` leaves no job of Slurm.
+#   2. two commands are a market: one that refuses says why, and the other market is asked; `release` runs for each node that was given.
+#      The scheduler is killed between a request and its node: the node is there once.
+set -euo pipefail
+rubato=$(realpath "$1")
+slurm=$(realpath "$(dirname "$0")/slurm.sh")
+bash "$slurm" check || exit $?
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-provider-XXXXXX")
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+failed=0
+pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
+cleanup() {
+    local f
+    for f in "$work"/{low,own}/run/*.pid "$work"/{low,own}/jobs/*/tell.*; do
+        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+    done
+    bash "$slurm" down "$work/slurm" || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+cluster() { "$rubato" cluster "$@"; }
+field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
+audit_has() { ! grep -q "$1" <<<"$(cluster audit)" || echo yes; }
+audit_n() { grep -c "$1" <<<"$(cluster audit)" || true; }
+waits_for() { # TEXT COMMAND...: until it says so
+    local want=$1 now='' k
+    shift
+    for ((k = 0; k < 1200; k++)); do
+        now=$("$@" 2>/dev/null || true)
+        [[ $now != "$want" ]] || return 0
+        sleep 0.1
+    done
+    fail "$*: '$now', not '$want'"
+    { cluster ps; cluster nodes; squeue -a; cluster audit | tail -n 30; tail -n 8 ./*/log/*; } >&2 || true
+}
+cat >mlp.yaml <<JOB
+name: rents
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 1000000, autotune: false, threads: 1}
+checkpoint: {every: 200ms}
+JOB
+
+# -- 1
+SLURM_CONF=$(bash "$slurm" up slurm 2)
+export SLURM_CONF
+full=$(sbatch --parsable -p urgent -N1 -n1 -c2 --job-name=other -o /dev/null --wrap 'exec sleep 600')
+waits_for RUNNING squeue -h -j "$full" -o %T
+cat >low.yaml <<FILE
+folder: low
+accounts: shared
+nodes: [{name: own, slots: 1}]
+market: {speed: 60}
+markets: [{name: spare, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 2, slots: 1, threads: 2, patience: 10min}]
+FILE
+cluster up low.yaml >/dev/null || fail "the cluster does not come up: $(cat low/log/scheduler)"
+for _ in 1 2 3; do cluster submit mlp.yaml -w 1 >/dev/null; done
+running() { cluster ps --json | grep -o '"state":"runs"' | wc -l; }
+waits_for yes audit_has ' given .*market 0 node .*it came after'
+waits_for 2 running
+[[ $(audit_n ' rent ') == 2 && $(audit_n ' given ') == 1 ]] || fail "two nodes are asked for, one comes: $(cluster audit)"
+pending() { squeue -h -p main -t PENDING -o %i | wc -l; }
+waits_for 1 pending
+kill -9 "$(pid_of low/run/scheduler.pid)"
+cluster up low.yaml >/dev/null || fail "the scheduler does not come back"
+waits_for yes audit_has ' taken .*refused: it did not come in time'
+waits_for 0 pending
+[[ $(audit_n ' rent ') == 2 ]] || fail "a market that refused was asked again at once: $(cluster audit)"
+scancel "$full"
+waits_for 3 running
+[[ $failed -ne 0 ]] || echo "ok: nodes of a partition come, late or not"
+node=$(squeue -h -p main -t RUNNING -o %N | head -1)
+urgent=$(sbatch --parsable -p urgent -N1 -n1 -c2 -w "$node" --job-name=other -o /dev/null --wrap 'exec sleep 600')
+waits_for yes audit_has ' taken .*evicted: it had its notice; its hour is refunded'
+waits_for RUNNING squeue -h -j "$urgent" -o %T
+waits_for 2 running
+scancel "$urgent"
+waits_for 3 running
+cluster down || fail "down"
+[[ -z $(squeue -h -p main) ]] || fail "down left jobs of Slurm: $(squeue)"
+for k in 1 2 3; do
+    grep '"rubato.train.step/1"' low/jobs/$k/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+    [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "job $k did not do each step once"
+done
+[[ $failed -ne 0 ]] || echo "ok: a partition takes a node back"
+
+# -- 2
+cat >give.sh <<'SCRIPT'
+echo "$RUBATO_NODE $RUBATO_BID" >>requests
+while [[ ! -e open ]]; do sleep 0.1; done
+exec "$1" cluster agent --start --cluster "$RUBATO_CLUSTER" --node "$RUBATO_NODE"
+SCRIPT
+cat >take.sh <<'SCRIPT'
+echo "$RUBATO_NODE" >>releases
+exec "$1" cluster agent --stop --cluster "$RUBATO_CLUSTER" --node "$RUBATO_NODE"
+SCRIPT
+cat >own.yaml <<FILE
+folder: own
+accounts: shared
+nodes: [{name: own, slots: 1}]
+market: {speed: 60}
+markets:
+  - {name: none, request: "echo no capacity in zone 1 >&2; exit 3", release: "true", usd: 0.1, on_demand: 0.5, nodes: 2, slots: 1}
+  - {name: rack, request: "bash $work/give.sh $rubato", release: "bash $work/take.sh $rubato", usd: 0.2, on_demand: 0.5, nodes: 2, slots: 1}
+FILE
+cluster up own.yaml >/dev/null || fail "the cluster does not come up: $(cat own/log/scheduler)"
+for _ in 1 2 3; do cluster submit mlp.yaml -w 1 >/dev/null; done
+waits_for yes audit_has ' taken .*refused: no capacity in zone 1'
+asked() { sort -u requests | wc -l; }
+waits_for 2 asked
+kill -9 "$(pid_of own/run/scheduler.pid)"
+cluster up own.yaml >/dev/null || fail "the scheduler does not come back"
+: >open
+waits_for 3 running
+waits_for 2 audit_n ' given .*rack'
+cluster down || fail "down"
+[[ $(sort -u releases | tr '\n' ' ') == 'rack1 rack2 ' ]] || fail "down releases what was given: $(cat releases)"
+[[ $failed -ne 0 ]] || echo "ok: two commands are a market"
+exit $failed
