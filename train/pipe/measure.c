@@ -9,6 +9,7 @@
 #include "plan/row/policy.h"
 #include "store/world_file.h"
 #include "train/pipe/meter.h"
+#include "train/pipe/play.h"
 
 enum { RUNS = RUI_METER_RUNS };
 
@@ -154,7 +155,7 @@ ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *
 }
 
 static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_ns,
-                            int64_t *backward_ns, ru_err *err)
+                            int64_t *backward_ns, int64_t *update_ns, ru_err *err)
 {
     int64_t f[RUNS], b[RUNS];
     ru_exe *e;
@@ -163,9 +164,10 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
         ru_meter_told told = {0};
         int64_t micro = m->job->train.accumulate > 1 ? m->job->train.accumulate : 1;
         ru_status predicted = rui_meter_predict(m, e, &told, err);
-        int64_t ns = (int64_t)(told.often_ns * (double)micro + told.once_ns);
-        *forward_ns = ns / 3; /* a plan asks for the sum alone */
+        int64_t ns = (int64_t)(told.often_ns * (double)micro);
+        *forward_ns = ns / 3; /* a part back computes two products for each of a part forward */
         *backward_ns = ns - *forward_ns;
+        *update_ns = (int64_t)told.once_ns;
         ru_exe_close(e);
         return predicted;
     }
@@ -182,6 +184,7 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
     }
     ru_exe_close(e);
     RU_TRY(st);
+    *update_ns = 0; /* small beside them, and not measured */
     *forward_ns = rui_meter_median(f);
     *backward_ns = rui_meter_median(b);
     return RU_OK;
@@ -250,7 +253,7 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
         ru_stages_build(&m->model.train, &m->so, l->name + 1, l->n - 1, m->arena, &m->stages, err));
     for (uint32_t k = 0; k < l->n; k++) {
         const ru_stage *s = &m->stages.at[k];
-        RU_TRY(time_stage(m, s, &l->forward_ns[k], &l->backward_ns[k], err));
+        RU_TRY(time_stage(m, s, &l->forward_ns[k], &l->backward_ns[k], &l->update_ns[k], err));
         l->forward_ns[k] *= m->facts != NULL ? 1 : micro;
         l->backward_ns[k] *= m->facts != NULL ? 1 : micro;
         l->stats[k] = s->n_stats > 0;
@@ -373,11 +376,12 @@ ru_status rui_meter_layers(rui_meter *m, const uint32_t *workers, uint32_t n_wor
     RU_TRY(list_layers(m, &l.name, &l.n, err));
     l.forward_ns = RU_NEW(arena, int64_t, l.n);
     l.backward_ns = RU_NEW(arena, int64_t, l.n);
+    l.update_ns = RU_NEW(arena, int64_t, l.n);
     l.param_bytes = RU_NEW(arena, int64_t, l.n);
     l.cross_bytes = RU_NEW(arena, int64_t, l.n);
     l.stats = RU_NEW(arena, bool, l.n);
-    if (l.stats == NULL || l.forward_ns == NULL || l.backward_ns == NULL || l.param_bytes == NULL ||
-        l.cross_bytes == NULL) {
+    if (l.stats == NULL || l.forward_ns == NULL || l.backward_ns == NULL || l.update_ns == NULL ||
+        l.param_bytes == NULL || l.cross_bytes == NULL) {
         return full(err);
     }
     RU_TRY(measure(m, &l, err));
@@ -431,7 +435,7 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", l->name[k]);
         rui_meter_put_ns(j, "forward", l->forward_ns[k]);
-        rui_meter_put_ns(j, "backward", l->backward_ns[k]);
+        rui_meter_put_ns(j, "backward", l->backward_ns[k] + l->update_ns[k]);
         ru_json_i64(j, "parameters", l->param_bytes[k]);
         ru_json_i64(j, "activation", l->cross_bytes[k]);
         ru_json_open(j, "after", '[');
@@ -518,6 +522,42 @@ static double step_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double byte
     return slowest * (micro + p->n_stages - 1) / micro + sums;
 }
 
+/* A step of stages of one worker each: their fixed lists, played. What a link of the plan carries
+ * forward comes back as gradients, at the same time in the other direction. */
+static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double bytes_per_s,
+                          ru_arena *arena, double *s, ru_err *err)
+{
+    uint32_t n = p->n_stages, on = ru_pipe_flows_on(l->schedule);
+    int64_t *ns = RU_NEW(arena, int64_t, 3 * (int64_t)n), micro = on ? 1 : l->micro;
+    ru_pipe_play_link *link = RU_NEW(arena, ru_pipe_play_link, 2 * (int64_t)n);
+    ru_pipe_play played;
+    if (ns == NULL || link == NULL) {
+        return full(err);
+    }
+    memset(ns, 0, 3 * n * sizeof *ns);
+    for (uint32_t k = 0; k < p->n_layers; k++) {
+        ns[p->stage_of[k]] += l->forward_ns[k] / micro;
+        ns[n + p->stage_of[k]] += l->backward_ns[k] / micro;
+        ns[2 * n + p->stage_of[k]] += l->update_ns[k];
+    }
+    for (uint32_t k = 0; k + 1 < n; k++) {
+        int64_t sent = (int64_t)(1e9 * p->stages[k].cut_bytes / (double)micro / bytes_per_s);
+        link[2 * k] = (ru_pipe_play_link){k, k + 1, sent};
+        link[2 * k + 1] = (ru_pipe_play_link){k + 1, k, sent};
+    }
+    const ru_pipe_play_in in = {.n = n,
+                                .micro = (uint32_t)micro,
+                                .schedule = l->schedule,
+                                .forward_ns = ns,
+                                .backward_ns = ns + n,
+                                .update_ns = ns + 2 * n,
+                                .links = link,
+                                .n_links = 2 * (n - 1)};
+    RU_TRY(ru_pipe_play_step(&in, arena, &played, err));
+    *s = 1e-9 * (double)played.step_ns;
+    return RU_OK;
+}
+
 /* Data parallel: gradients are summed while the backward part goes on. Whoever divides the batch
  * divides its reading. */
 void ru_pipe_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s, ru_pipe_choice *c)
@@ -594,7 +634,9 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     }
     ru_pipe_data(l, workers, bytes_per_s, &c);
     if (p != NULL && runs(l, p, workers)) {
-        RU_TRY(take(l, p, bytes_per_s, p->minibatch_s, arena, &c, err));
+        double s = p->minibatch_s;
+        RU_TRY(p->n_stages == workers ? played_s(l, p, bytes_per_s, arena, &s, err) : RU_OK);
+        RU_TRY(take(l, p, bytes_per_s, s, arena, &c, err));
         c.asked = asked;
     }
     if (!ru_pipe_flows_on(l->schedule)) { /* else each stage has one worker */

@@ -26,6 +26,7 @@ typedef struct ru_pipe_layers {
     uint32_t n;
     int64_t *forward_ns, *backward_ns; /* [n] of a batch: of its micro-batches, one after the other
                                         */
+    int64_t *update_ns; /* [n] of a step; a plan asks for it as a part of the backward one */
     int64_t *param_bytes;
     bool *stats;          /* [n] it has running statistics */
     int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones; of a
