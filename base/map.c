@@ -190,11 +190,3 @@ uint64_t *ru_map_get_u64(const ru_map *m, uint64_t key)
 {
     return ru_map_get(m, ru_str_n((const char *)&key, sizeof key));
 }
-
-uint64_t ru_map_key_u64(const ru_map_entry *e)
-{
-    RU_CHECK(e->key_bytes == sizeof(uint64_t));
-    uint64_t key;
-    memcpy(&key, e->key, sizeof key);
-    return key;
-}

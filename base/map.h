@@ -52,7 +52,4 @@ bool ru_map_remove(ru_map *m, ru_str key); /* false: was not there */
  * entry at hand while walking is allowed, putting is not. */
 const ru_map_entry *ru_map_next(const ru_map *m, const ru_map_entry *e);
 
-/* The integer key of an entry put with ru_map_put_u64. */
-uint64_t ru_map_key_u64(const ru_map_entry *e);
-
 #endif

@@ -150,13 +150,6 @@ float ru_pb_bits_f32(uint64_t bits)
     return x;
 }
 
-double ru_pb_bits_f64(uint64_t bits)
-{
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 float ru_pb_f32(ru_pb_in *in, const ru_pb_field *f)
 {
     if (f->wire != RU_PB_FIXED32) {

@@ -71,7 +71,6 @@ int64_t ru_pb_count(const ru_pb_field *f, ru_pb_wire elem);
 int64_t ru_pb_values(const ru_pb_field *f, ru_pb_wire elem, uint64_t *into, int64_t max);
 
 float ru_pb_bits_f32(uint64_t bits);
-double ru_pb_bits_f64(uint64_t bits);
 
 /* -- writing ----------------------------------------------------------------------------------- */
 

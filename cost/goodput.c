@@ -52,11 +52,6 @@ double ru_goodput_efficiency(const ru_goodput_model *m, double batch)
     return below > 0 ? (m->var + m->sqr) / below / scale : 1 / scale;
 }
 
-double ru_goodput_noise(const ru_goodput_model *m)
-{
-    return m->var > 0 ? m->batch_first * m->var / m->sqr : 0;
-}
-
 double ru_goodput_at(const ru_goodput_model *m, uint32_t nodes, uint32_t replicas, uint32_t local,
                      uint32_t passes)
 {

@@ -54,8 +54,6 @@ double ru_perf_step_s(const ru_perf *p, uint32_t nodes, uint32_t replicas, uint3
                       uint32_t passes);
 /* What an example of a batch of this size is worth beside one of batch_first: 0..1. */
 double ru_goodput_efficiency(const ru_goodput_model *m, double batch);
-/* Gradient noise scale in examples. INFINITY: sqr is 0 and var is not. */
-double ru_goodput_noise(const ru_goodput_model *m);
 double ru_goodput_at(const ru_goodput_model *m, uint32_t nodes, uint32_t replicas, uint32_t local,
                      uint32_t passes);
 /* The best batch for this allocation. Cost: 50 values, a few microseconds. */

@@ -107,8 +107,7 @@ typedef struct ru_sim_dev ru_sim_dev;
 ru_sim_dev *ru_sim_dev_add(ru_sim *s, uint32_t node, double speed);
 /* Queue work of work_ns at speed 1; fn when done. */
 void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, uint64_t arg);
-void ru_sim_dev_cancel(ru_sim_dev *d);              /* all of it: fn is not called */
-void ru_sim_dev_speed(ru_sim_dev *d, double speed); /* > 0; also of the current work */
+void ru_sim_dev_cancel(ru_sim_dev *d); /* all of it: fn is not called */
 bool ru_sim_dev_busy(const ru_sim_dev *d);
 
 /* Cores that devices share. Owner: the simulator. NULL: no memory. */

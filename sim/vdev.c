@@ -186,14 +186,6 @@ void ru_sim_dev_cancel(ru_sim_dev *d)
     }
 }
 
-void ru_sim_dev_speed(ru_sim_dev *d, double speed)
-{
-    RU_CHECK(speed > 0);
-    hold(d);
-    d->speed = speed;
-    begin(d);
-}
-
 bool ru_sim_dev_busy(const ru_sim_dev *d)
 {
     return d->n > 0;

@@ -266,11 +266,6 @@ ru_status ru_shardlog_append(ru_shardlog *l, const uint8_t *bytes, int64_t n, ru
     return RU_OK;
 }
 
-int64_t ru_shardlog_size(const ru_shardlog *l)
-{
-    return l->size;
-}
-
 void ru_shardlog_close(ru_shardlog *l)
 {
     if (l != NULL) {

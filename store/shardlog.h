@@ -42,8 +42,7 @@ RU_MUST_USE ru_status ru_shardlog_open(const char *path, ru_shardlog **out, ru_e
  * may be, and the next call repairs the file first. */
 RU_MUST_USE ru_status ru_shardlog_append(ru_shardlog *l, const uint8_t *bytes, int64_t n,
                                          ru_err *err);
-int64_t ru_shardlog_size(const ru_shardlog *l); /* of the file */
-void ru_shardlog_close(ru_shardlog *l);         /* NULL is fine */
+void ru_shardlog_close(ru_shardlog *l); /* NULL is fine */
 
 /* Path of the log of a process. Owner: arena; NULL: no memory. */
 char *ru_shardlog_path(ru_arena *arena, const char *dir, uint32_t generation, uint64_t process);

@@ -102,7 +102,8 @@ static void test_newest_and_first_survive_compaction(void **state)
         uint32_t b = 1 + ru_rng_below(&rng, BLOCKS - 1);
         assert_ok(append(l, b, k, 50000, &err), err);
         is[b] = k;
-        most = ru_shardlog_size(l) > most ? ru_shardlog_size(l) : most;
+        int64_t size = ru_path_bytes(path);
+        most = size > most ? size : most;
     }
     newest(clock, first);
     for (uint32_t b = 0; b < BLOCKS; b++) {
@@ -110,7 +111,6 @@ static void test_newest_and_first_survive_compaction(void **state)
         assert_true(first[b]);
     }
     assert_true(most < 3000000); /* 10 MB were written */
-    assert_int_equal(ru_path_bytes(path), ru_shardlog_size(l));
     ru_shardlog_close(l);
     end();
 }
@@ -126,7 +126,7 @@ static void test_cut_anywhere(void **state)
     assert_ok(ru_shardlog_open(path, &l, &err), err);
     for (uint32_t b = 0; b < BLOCKS; b++) {
         assert_ok(append(l, b, b + 1, BYTES, &err), err);
-        end_of[b] = ru_shardlog_size(l);
+        end_of[b] = ru_path_bytes(path);
     }
     ru_shardlog_close(l);
     for (int64_t n = end_of[BLOCKS - 1]; n >= 0; n--) {
@@ -256,7 +256,7 @@ static void test_appends_behind_a_torn_record(void **state)
     assert_ok(ru_shardlog_open(path, &l, &err), err);
     assert_ok(append(l, 1, 4, BYTES, &err), err);
     assert_ok(append(l, 2, 4, BYTES, &err), err);
-    int64_t n = ru_shardlog_size(l);
+    int64_t n = ru_path_bytes(path);
     ru_shardlog_close(l);
     assert_int_equal(truncate(path, n - 9), 0);
     assert_ok(ru_shardlog_open(path, &l, &err), err);

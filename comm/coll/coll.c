@@ -165,7 +165,6 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
                           .label = run->bucket->label};
     in.spans = rui_coll_spans_of(c, lane, step, bytes, &in.n_spans);
     ru_status st = ru_chan_send(c->opt.chan, &in, now, &lane->xfer[step]);
-    c->stats.sent_bytes += st == RU_OK ? bytes : 0;
     return accepted(c, lane, step, st, now);
 }
 
@@ -349,7 +348,6 @@ static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
     }
     if (run->chunks_done == run->n_chunks) {
         run->began = false;
-        c->stats.done++;
         c->user.done(c->user.self, lane->bucket, iter, now);
     }
 }
@@ -583,7 +581,6 @@ ru_status ru_coll_begin(ru_coll *c, uint32_t bucket, uint32_t iter, const ru_spa
     run->spans = spans;
     run->n_spans = n_spans;
     run->deadline = deadline;
-    c->stats.begun++;
     for (uint32_t l = 0; l < run->n_lanes; l++) {
         lane_begin(c, lane_for(c, run, iter, l));
     }
@@ -602,9 +599,4 @@ void ru_coll_close(ru_coll *c, ru_time now)
 void ru_coll_needs(const ru_coll *c, ru_coll_size *into)
 {
     *into = c->size;
-}
-
-void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into)
-{
-    *into = c->stats;
 }

@@ -140,10 +140,4 @@ void ru_coll_room(ru_coll *c, ru_time now);
 /* A message RU_COLL_WHAT came; those of other groups and malformed ones are ignored. */
 void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now);
 
-typedef struct ru_coll_stats {
-    uint64_t begun, done;
-    int64_t sent_bytes, added_bytes, copied_bytes; /* copied: PLACE only */
-} ru_coll_stats;
-void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into);
-
 #endif

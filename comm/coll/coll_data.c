@@ -103,8 +103,6 @@ void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     if (run->bucket->op == RU_COLL_BARRIER || bytes == 0 || first_aside) {
         return;
     }
-    c->stats.added_bytes += x->kind == RU_COLL_PLACE ? 0 : bytes;
-    c->stats.copied_bytes += x->kind == RU_COLL_PLACE ? bytes : 0;
     if (run->empty) {
         return;
     }
@@ -178,8 +176,6 @@ void rui_coll_apply_near(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     if (run->bucket->op == RU_COLL_BARRIER) {
         return;
     }
-    c->stats.added_bytes += copy ? 0 : bytes;
-    c->stats.copied_bytes += copy ? bytes : 0;
     if (run->empty) {
         return;
     }

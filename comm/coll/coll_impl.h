@@ -115,7 +115,6 @@ struct ru_coll {
     uint32_t *stalled;  /* [n_lanes] */
     bool draining, dead, closed;
     uint8_t *msg; /* [RU_CHAN_MESSAGE_MAX] of coll_near.c */
-    ru_coll_stats stats;
     ru_coll_size size;
 };
 

@@ -176,11 +176,6 @@ void ru_ask_hear(ru_ask *a, const ru_event *ev)
     }
 }
 
-bool ru_ask_owns(const ru_ask *a, uint64_t cookie)
-{
-    return (cookie & RUI_ASK_TAG_MASK) == RUI_ASK_TAG && (cookie & ~RUI_ASK_TAG_MASK) < a->n;
-}
-
 void ru_ask_arrived(ru_ask *a, uint64_t cookie, ru_time now)
 {
     uint32_t i = (uint32_t)(cookie & ~RUI_ASK_TAG_MASK);

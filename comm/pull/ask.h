@@ -64,7 +64,6 @@ RU_MUST_USE ru_status ru_ask_for(ru_ask *a, const ru_ask_item *items, uint32_t n
                                  ru_err *err);
 /* A message of its range; a stream of its own; a giver that went: what it owes has failed. */
 void ru_ask_hear(ru_ask *a, const ru_event *ev);
-bool ru_ask_owns(const ru_ask *a, uint64_t cookie);
 void ru_ask_arrived(ru_ask *a, uint64_t cookie, ru_time now);
 void ru_ask_failed(ru_ask *a, uint64_t cookie, ru_status why, ru_time now);
 
