@@ -6,7 +6,7 @@
 
 #include "env/file/secret.h"
 
-enum { KEY = RU_CIPHER_KEY_BYTES, TAG = RU_CIPHER_TAG_BYTES, WORDS = 4096 };
+enum { KEY = RU_CIPHER_KEY_BYTES, TAG = RU_CIPHER_TAG_BYTES, WORDS = 1024 };
 
 static ru_status full(ru_err *err)
 {
@@ -22,23 +22,40 @@ ru_status ru_cipher_public(const uint8_t secret[KEY], uint8_t into[KEY], ru_err 
     return fine ? RU_OK : full(err);
 }
 
-ru_status ru_cipher_agree(const uint8_t secret[KEY], const uint8_t public_key[KEY],
-                          const char *purpose, uint8_t key[KEY], ru_err *err)
+ru_status ru_cipher_secret_open(const uint8_t secret[KEY], ru_cipher_secret **out, ru_err *err)
+{
+    EVP_PKEY *k = EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, NULL, secret, KEY);
+    EVP_PKEY_CTX *x = k != NULL ? EVP_PKEY_CTX_new(k, NULL) : NULL;
+    EVP_PKEY_free(k); /* x has it */
+    if (x == NULL || EVP_PKEY_derive_init(x) != 1) {
+        EVP_PKEY_CTX_free(x);
+        return full(err);
+    }
+    *out = x;
+    return RU_OK;
+}
+
+void ru_cipher_secret_close(ru_cipher_secret *s)
+{
+    EVP_PKEY_CTX_free(s);
+}
+
+ru_status ru_cipher_agree(ru_cipher_secret *mine, const uint8_t public_key[KEY],
+                          const char *const *purposes, uint32_t n, uint8_t (*keys)[KEY],
+                          ru_err *err)
 {
     uint8_t both[KEY];
-    size_t n = sizeof both;
-    EVP_PKEY *mine = EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, NULL, secret, KEY);
+    size_t bytes = sizeof both;
     EVP_PKEY *other = EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, NULL, public_key, KEY);
-    EVP_PKEY_CTX *x = mine != NULL ? EVP_PKEY_CTX_new(mine, NULL) : NULL;
-    bool there = x != NULL && other != NULL && EVP_PKEY_derive_init(x) == 1;
-    bool fine = there && EVP_PKEY_derive_set_peer(x, other) == 1 &&
-                EVP_PKEY_derive(x, both, &n) == 1 && n == sizeof both;
-    EVP_PKEY_CTX_free(x);
+    bool fine = other != NULL && EVP_PKEY_derive_set_peer(mine, other) == 1 &&
+                EVP_PKEY_derive(mine, both, &bytes) == 1 && bytes == sizeof both;
+    ru_status st = other == NULL ? full(err)
+                   : fine        ? RU_OK
+                                 : RU_FAIL(err, RU_E_DATA, "a public key is none");
     EVP_PKEY_free(other);
-    EVP_PKEY_free(mine);
-    ru_status st = !there ? full(err)
-                   : fine ? ru_secret_derive(both, sizeof both, purpose, key, err)
-                          : RU_FAIL(err, RU_E_DATA, "a public key is none");
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
+        st = ru_secret_derive(both, sizeof both, purposes[k], keys[k], err);
+    }
     OPENSSL_cleanse(both, sizeof both);
     return st;
 }
@@ -76,11 +93,19 @@ ru_status ru_cipher_open(const uint8_t key[KEY], const uint8_t *from, uint32_t b
                   : RU_FAIL(err, RU_E_DATA, "a sealed box is not of this key");
 }
 
+/* flip ~0: take away. With a fixed number of words compilers use vectors. */
+static void add(uint32_t *restrict at, const uint32_t *restrict more, uint32_t flip)
+{
+    for (uint32_t i = 0; i < WORDS; i++) {
+        at[i] += (more[i] ^ flip) - flip;
+    }
+}
+
 ru_status ru_cipher_stream(const uint8_t key[KEY], bool minus, uint32_t *at, int64_t n, ru_err *err)
 {
     static const uint32_t zeros[WORDS];
     static const uint8_t first[16];
-    uint32_t more[WORDS];
+    uint32_t more[WORDS], flip = minus ? UINT32_MAX : 0;
     EVP_CIPHER_CTX *x = EVP_CIPHER_CTX_new();
     bool fine = x != NULL && EVP_EncryptInit_ex(x, EVP_aes_256_ctr(), NULL, key, first) == 1;
     for (int64_t k = 0; fine && k < n; k += WORDS) {
@@ -88,10 +113,15 @@ ru_status ru_cipher_stream(const uint8_t key[KEY], bool minus, uint32_t *at, int
         int bytes = 0;
         fine = EVP_EncryptUpdate(x, (uint8_t *)more, &bytes, (const uint8_t *)zeros,
                                  (int)(words * (int64_t)sizeof *more)) == 1;
+        if (words == WORDS) {
+            add(at + k, more, flip);
+            continue;
+        }
         for (int64_t i = 0; i < words; i++) {
-            at[k + i] = minus ? at[k + i] - more[i] : at[k + i] + more[i];
+            at[k + i] += (more[i] ^ flip) - flip;
         }
     }
+    OPENSSL_cleanse(more, sizeof more);
     EVP_CIPHER_CTX_free(x);
     return fine ? RU_OK : full(err);
 }

@@ -113,11 +113,27 @@ static void split(ru_masker *m)
     ru_cipher_wipe(random, (int64_t)m->need * PART);
 }
 
+/* The parts for client k. Both ways of a pair have keys of one agreement: the one that opens what k
+ * seals waits where its parts will be. */
+static ru_status seal_for(ru_masker *m, ru_cipher_secret *box_secret, uint32_t k, uint8_t *box,
+                          ru_err *err)
+{
+    uint8_t keys[2][KEY];
+    char there[PURPOSE], back[PURPOSE];
+    const char *const purposes[] = {there, back};
+    purpose_of("box", m->round, m->self, k, there);
+    purpose_of("box", m->round, k, m->self, back);
+    ru_status st = ru_cipher_agree(box_secret, box_key(m->publics, k), purposes, 2, keys, err);
+    st = st == RU_OK ? ru_cipher_seal(keys[0], m->work + (size_t)k * PARTS, PARTS, box, err) : st;
+    memcpy(m->parts + (size_t)k * PARTS, keys[1], KEY);
+    ru_cipher_wipe(keys, sizeof keys);
+    return st;
+}
+
 ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t *publics,
                           uint8_t *boxes, ru_err *err)
 {
-    uint8_t key[KEY], mine[KEY];
-    char purpose[PURPOSE];
+    uint8_t mine[KEY];
     uint32_t there = 0;
     bool fits = m->stage == RU_MASKER_BEGUN && n <= m->n_max && self < n;
     for (uint32_t k = 0; fits && k < n; k++) {
@@ -135,38 +151,35 @@ ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t
     m->n = n;
     m->self = self;
     split(m);
-    ru_status st = RU_OK;
+    ru_cipher_secret *box_secret = NULL;
+    ru_status st = ru_cipher_secret_open(m->box_secret, &box_secret, err);
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         if (k != self && is_there(publics, k)) {
-            purpose_of("box", m->round, self, k, purpose);
-            st = ru_cipher_agree(m->box_secret, box_key(publics, k), purpose, key, err);
-            st = st == RU_OK ? ru_cipher_seal(key, m->work + (size_t)k * PARTS, PARTS,
-                                              boxes + (size_t)k * BOX, err)
-                             : st;
+            st = seal_for(m, box_secret, k, boxes + (size_t)k * BOX, err);
         }
     }
+    ru_cipher_secret_close(box_secret);
     memcpy(m->parts + (size_t)self * PARTS, m->work + (size_t)self * PARTS, PARTS);
     ru_cipher_wipe(m->work, (int64_t)n * PARTS);
-    ru_cipher_wipe(key, KEY);
     m->stage = st == RU_OK ? RU_MASKER_SHARED : RU_MASKER_IDLE; /* a key seals one box */
     return st;
 }
 
 /* What client k sealed for this one, and the stream that both share. */
-static ru_status from_other(ru_masker *m, uint32_t k, const uint8_t *box, ru_mask_stream *s,
-                            ru_err *err)
+static ru_status from_other(ru_masker *m, ru_cipher_secret *mask_secret, uint32_t k,
+                            const uint8_t *box, ru_mask_stream *s, ru_err *err)
 {
-    uint8_t key[KEY];
-    char purpose[PURPOSE];
+    uint8_t key[KEY], *parts = m->parts + (size_t)k * PARTS;
+    char text[PURPOSE];
+    const char *const purpose = text;
     uint32_t low = k < m->self ? k : m->self, high = k < m->self ? m->self : k;
-    purpose_of("box", m->round, k, m->self, purpose);
-    RU_TRY(ru_cipher_agree(m->box_secret, box_key(m->publics, k), purpose, key, err));
-    ru_status st = ru_cipher_open(key, box, PARTS, m->parts + (size_t)k * PARTS, err);
+    memcpy(key, parts, KEY);
+    ru_status st = ru_cipher_open(key, box, PARTS, parts, err);
     ru_cipher_wipe(key, KEY);
     RU_TRY(st);
-    purpose_of("mask", m->round, low, high, purpose);
+    purpose_of("mask", m->round, low, high, text);
     s->minus = m->self == high;
-    return ru_cipher_agree(m->mask_secret, mask_key(m->publics, k), purpose, s->key, err);
+    return ru_cipher_agree(mask_secret, mask_key(m->publics, k), &purpose, 1, &s->key, err);
 }
 
 ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxes,
@@ -183,16 +196,20 @@ ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxe
                        "federated.secure.threshold, %u, or none of this one",
                        there, m->need);
     }
-    ru_status st = RU_OK;
+    ru_cipher_secret *mask_secret = NULL;
+    ru_status st = ru_cipher_secret_open(m->mask_secret, &mask_secret, err);
     *n_streams = 0;
     memcpy(streams[(*n_streams)++].key, m->seed, KEY);
     streams[0].minus = false;
     for (uint32_t k = 0; k < m->n && st == RU_OK; k++) {
         if (k != m->self && m->in[k]) {
-            st = from_other(m, k, boxes + (size_t)k * BOX, &streams[(*n_streams)++], err);
+            st = from_other(m, mask_secret, k, boxes + (size_t)k * BOX, &streams[(*n_streams)++],
+                            err);
         }
     }
-    m->stage = st == RU_OK ? RU_MASKER_READY : m->stage;
+    ru_cipher_secret_close(mask_secret);
+    /* Keys are where parts are now: a second try opens nothing. */
+    m->stage = st == RU_OK ? RU_MASKER_READY : RU_MASKER_IDLE;
     return st;
 }
 
@@ -275,17 +292,20 @@ const uint8_t *ru_unmasker_row(const ru_unmasker *u, uint32_t k, int64_t *bytes)
 }
 
 /* Others end when they cannot agree with a key on a secret, so none of these reaches them. */
-static bool agrees(const uint8_t *public_key)
+static bool agree(const uint8_t publics[PUBLIC])
 {
     static const uint8_t any[KEY] = {8};
-    uint8_t key[KEY];
-    return ru_cipher_agree(any, public_key, "", key, NULL) == RU_OK;
+    ru_cipher_secret *mine = NULL;
+    bool fine = ru_cipher_secret_open(any, &mine, NULL) == RU_OK &&
+                ru_cipher_agree(mine, box_key(publics, 0), NULL, 0, NULL, NULL) == RU_OK &&
+                ru_cipher_agree(mine, mask_key(publics, 0), NULL, 0, NULL, NULL) == RU_OK;
+    ru_cipher_secret_close(mine);
+    return fine;
 }
 
 bool ru_unmasker_public(ru_unmasker *u, uint32_t k, const uint8_t *publics, int64_t bytes)
 {
-    if (k >= u->n || u->told[k] || bytes != PUBLIC || !agrees(box_key(publics, 0)) ||
-        !agrees(mask_key(publics, 0))) {
+    if (k >= u->n || u->told[k] || bytes != PUBLIC || !agree(publics)) {
         return false;
     }
     memcpy(u->publics + (size_t)k * PUBLIC, publics, PUBLIC);
@@ -336,23 +356,26 @@ bool ru_unmasker_parts(ru_unmasker *u, uint32_t k, const uint8_t *parts, int64_t
 /* Client k is lost: what it shares with the survivors goes. */
 static ru_status take_away(ru_unmasker *u, uint32_t k, const uint8_t secret[KEY], ru_err *err)
 {
-    uint8_t mine[KEY], key[KEY];
-    char purpose[PURPOSE];
+    uint8_t mine[KEY], key[1][KEY];
+    char text[PURPOSE];
+    const char *const purpose = text;
+    ru_cipher_secret *own = NULL;
     RU_TRY(ru_cipher_public(secret, mine, err));
     if (memcmp(mine, mask_key(u->publics, k), KEY) != 0) {
         return RU_FAIL(err, RU_E_DATA, "what clients revealed is not the key of client %u of %u", k,
                        u->n);
     }
-    ru_status st = RU_OK;
+    ru_status st = ru_cipher_secret_open(secret, &own, err);
     for (uint32_t v = 0; v < u->n && st == RU_OK; v++) {
         if (u->survived[v] != 0) {
-            purpose_of("mask", u->round, v < k ? v : k, v < k ? k : v, purpose);
-            st = ru_cipher_agree(secret, mask_key(u->publics, v), purpose, key, err);
-            st = st == RU_OK ? ru_cipher_stream(key, v < k, u->sum, u->count, err) /* v added it */
+            purpose_of("mask", u->round, v < k ? v : k, v < k ? k : v, text);
+            st = ru_cipher_agree(own, mask_key(u->publics, v), &purpose, 1, key, err);
+            st = st == RU_OK ? ru_cipher_stream(key[0], v < k, u->sum, u->count, err) /* v added */
                              : st;
         }
     }
-    ru_cipher_wipe(key, KEY);
+    ru_cipher_secret_close(own);
+    ru_cipher_wipe(key, sizeof key);
     return st;
 }
 

@@ -32,19 +32,37 @@ static uint32_t word(const uint8_t *at, uint32_t w)
     return (uint32_t)at[2 * w] | (uint32_t)at[2 * w + 1] << 8;
 }
 
+/* All words by the number of a holder, which is no secret: branches may depend on it. With a fixed
+ * number of words compilers use vectors. */
+static void times_holder(uint16_t v[WORDS], uint32_t x)
+{
+    uint16_t sum[WORDS] = {0};
+    for (; x != 0; x >>= 1) {
+        uint16_t bit = (uint16_t)(0u - (x & 1));
+        for (uint32_t w = 0; w < WORDS; w++) {
+            sum[w] ^= v[w] & bit;
+            v[w] = (uint16_t)((v[w] << 1) ^ (MODULUS & (0 - (v[w] >> 15))));
+        }
+    }
+    memcpy(v, sum, sizeof sum);
+}
+
 void ru_shamir_split(const uint8_t secret[RU_SHAMIR_BYTES], uint32_t need, uint32_t n,
                      const uint8_t *random, uint8_t *into, int64_t stride)
 {
     RU_CHECK(need >= 1 && need <= n && n < UINT16_MAX);
     for (uint32_t k = 0; k < n; k++, into += stride) {
-        for (uint32_t w = 0; w < WORDS; w++) {
-            uint32_t v = 0;
-            for (uint32_t c = need - 1; c-- > 0;) {
-                v = times(v ^ word(random + (size_t)c * RU_SHAMIR_BYTES, w), k + 1);
+        uint16_t v[WORDS] = {0};
+        for (uint32_t c = need; c-- > 0;) {
+            const uint8_t *of = c > 0 ? random + (size_t)(c - 1) * RU_SHAMIR_BYTES : secret;
+            times_holder(v, k + 1);
+            for (uint32_t w = 0; w < WORDS; w++) {
+                v[w] ^= (uint16_t)word(of, w);
             }
-            v ^= word(secret, w);
-            into[2 * w] = (uint8_t)v;
-            into[2 * w + 1] = (uint8_t)(v >> 8);
+        }
+        for (uint32_t w = 0; w < WORDS; w++) {
+            into[2 * w] = (uint8_t)v[w];
+            into[2 * w + 1] = (uint8_t)(v[w] >> 8);
         }
     }
 }
