@@ -54,8 +54,11 @@ double ru_function_sync_s(ru_function_sync how, const ru_function_net *net, doub
         break;
     case RU_SYNC_BLOCKS: /* up n - 1 parts of G/n and a sum, down twice n - 1 parts */
         wire = fmax(fmax(bytes, 2 * (n - 1) * bytes / n) / own,
-                    fmax(n * bytes, 2 * (n - 1) * bytes) / store) +
-               net->first * fmax((n - 1) * bytes / n / own, (n - 1) * bytes / store);
+                    fmax(n * bytes, 2 * (n - 1) * bytes) / store);
+        /* one block has nothing to overlap with at its begin and at its end */
+        wire += (3 * fmax((n - 1) * bytes / n / own, (n - 1) * bytes / store) +
+                 fmax(bytes / n / own, bytes / store) - wire) /
+                net->blocks;
         rounds = 4;
         operations = n * (3 * n - 2);
         add /= n;

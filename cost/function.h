@@ -44,7 +44,7 @@ typedef struct ru_function_net {
     double latency_s;                             /* of an operation */
     double operations_per_s;                      /* of the store; 0: no limit */
     double add_bytes_per_s;                       /* of who sums; 0: no limit */
-    double first; /* RU_SYNC_BLOCKS: part of the pieces that is sent before one is whole; 0 .. 1 */
+    double blocks;                                /* of RU_SYNC_BLOCKS */
 } ru_function_net;
 
 /* Seconds of one exchange of `bytes` of gradients among `workers`. */

@@ -78,31 +78,34 @@ static void test_exchanges_move_what_their_messages_add_up_to(void **state)
 }
 
 /* Message by message in each direction: what a worker keeps does not move, and the slower direction
- * counts. Before the first pieces are whole nothing comes back. */
+ * counts. One block alone is four phases, one behind the other. */
 static void test_blocks_move_both_ways_at_once(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= 64; n *= 2) {
-        double up[64] = {0}, down[64] = {0}, in = 0, out = 0, pieces = 0;
+        double up[64] = {0}, down[64] = {0}, in = 0, out = 0;
         for (uint32_t i = 0; i < n; i++) {
             for (uint32_t s = 0; s < n; s++) {
                 up[i] += 1e6 / n;                /* a piece, or the sum of the own shard */
                 down[s] += s != i ? 1e6 / n : 0; /* the piece, to who adds it */
                 down[i] += s != i ? 1e6 / n : 0; /* the sum of another shard */
-                pieces += s != i ? 1e6 / n : 0;
             }
         }
         for (uint32_t i = 0; i < n; i++) {
             in += up[i];
             out += down[i];
         }
-        ru_function_net net = {.worker_bytes_per_s = 1e6, .store_bytes_per_s = 1e15, .first = 0.25};
-        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6),
-                    (fmax(up[0], down[0]) + pieces / n / 4) / 1e6, 1e-12);
+        ru_function_net net = {.worker_bytes_per_s = 1e6, .store_bytes_per_s = 1e15, .blocks = 1e9};
+        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6), fmax(up[0], down[0]) / 1e6,
+                    1e-8);
+        net.blocks = 1;
+        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6), (up[0] + down[0]) / 1e6,
+                    1e-8);
         net =
-            (ru_function_net){.worker_bytes_per_s = 1e15, .store_bytes_per_s = 1e6, .first = 0.25};
-        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6),
-                    (fmax(in, out) + pieces / 4) / 1e6, 1e-12);
+            (ru_function_net){.worker_bytes_per_s = 1e15, .store_bytes_per_s = 1e6, .blocks = 1e9};
+        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6), fmax(in, out) / 1e6, 1e-6);
+        net.blocks = 1;
+        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6), (in + out) / 1e6, 1e-8);
     }
 }
 

@@ -127,7 +127,7 @@ static ru_function_net net_of(bare *t, uint32_t n, uint32_t rounds)
                              .store_bytes_per_s =
                                  WORKERS * bytes / ru_bench_stat_of(t->all, rounds).median,
                              .latency_s = ru_bench_stat_of(t->small, rounds).median,
-                             .first = (double)RU_SHARD_BLOCKS_FIRST / s.blocks};
+                             .blocks = s.blocks};
 }
 
 static ru_status rows(rig *r, uint32_t n, ru_err *err)

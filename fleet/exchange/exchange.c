@@ -8,7 +8,9 @@
 #include "web/keys.h"
 #include "web/post.h"
 
-enum { BLOCKS_AT_A_TIME = 6, TRIES = 5 };
+/* The pieces of a block go out before those of the next one, so that its sum comes back while these
+ * are on their way; what other blocks send meanwhile hides the round trip. */
+enum { BLOCKS_AT_A_TIME = 8, PUTS_AT_A_TIME = 1, TRIES = 5 };
 
 struct ru_exchange {
     ru_exchange_options opt;
@@ -201,8 +203,8 @@ static void begin_block(waits *x)
 
 static void begin_blocks(waits *x)
 {
-    while (x->st == RU_OK && x->next_block < x->w->shards.blocks &&
-           x->puts < RU_SHARD_BLOCKS_FIRST && x->left[x->next_block % BLOCKS_AT_A_TIME] == 0) {
+    while (x->st == RU_OK && x->next_block < x->w->shards.blocks && x->puts < PUTS_AT_A_TIME &&
+           x->left[x->next_block % BLOCKS_AT_A_TIME] == 0) {
         begin_block(x);
     }
 }

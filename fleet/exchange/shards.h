@@ -43,10 +43,6 @@ ru_shard_key ru_shard_key_get(ru_wire_in *w);
 enum { RU_SHARD_NAME_BYTES = 128 };
 void ru_shard_name(const ru_shard_key *k, char into[RU_SHARD_NAME_BYTES]);
 
-/* Blocks whose pieces are on their way at one time: they go out block by block, so that the first
- * sums come while the last pieces wait. Two hide a round trip. */
-enum { RU_SHARD_BLOCKS_FIRST = 2 };
-
 typedef struct ru_shards {
     int64_t count;    /* floats of the vector */
     int64_t block;    /* of a block, the last one may have fewer */
