@@ -11,6 +11,9 @@ enum { KIND_MAX = 128, SHAPES_MAX = 32, RANK_MAX = 8, OPERANDS_MAX = 8 };
 
 /* Nets that nobody could leave out: as wrong as half. */
 #define ERROR_UNKNOWN 0.5
+/* An op with so many times the bytes of the largest one of its kind is of another kind: a launch is
+ * most of what a sum of two numbers takes, and tells nothing of a sum of two matrices. */
+#define FAR 16
 /* Less of the time than this is not worth another error. */
 #define KNOWN_ALL 0.98
 
@@ -187,6 +190,23 @@ static ru_status kind_of(ru_map *kinds, char *kind, uint32_t *number, ru_err *er
     return RU_OK;
 }
 
+/* A kind without ops of its own has the model of those below. */
+static double most_of(const ru_profile_kind *k)
+{
+    return k->n > 0 ? k->most_bytes : k->below_bytes;
+}
+
+/* The largest op of a kind and of those above it; `kind` is lost. */
+static void keep_most(const ru_map *kinds, char *kind, double bytes, ru_profile_kind *sums)
+{
+    while (kind[0] != '\0') {
+        char *slash = strrchr(kind, '/');
+        double *most = &sums[*ru_map_get_c(kinds, kind)].below_bytes;
+        *most = fmax(*most, bytes);
+        *(slash != NULL ? slash : kind) = '\0';
+    }
+}
+
 static double predicted_ns(const ru_profile_model *m, const ru_op_fact *op, bool *known)
 {
     char shapes[SHAPES_MAX], kind[KIND_MAX];
@@ -198,8 +218,14 @@ static double predicted_ns(const ru_profile_model *m, const ru_op_fact *op, bool
     ru_timing_op sizes;
     *known = t.source == RU_OP_MEASURED;
     ru_cost_profile_op(op, kind, &sizes);
-    while ((at = ru_map_get_c(&m->kinds, kind)) == NULL) {
+    if (*known) {
+        return t.ns;
+    }
+    bool near = true; /* ops of about this size were measured with this kernel */
+    while ((at = ru_map_get_c(&m->kinds, kind)) == NULL ||
+           (kind[0] != '?' && (double)op->bytes > FAR * most_of(&m->sums[*at]))) {
         char *slash = strrchr(kind, '/');
+        near = near && at == NULL;
         if (slash == NULL) {
             kind[0] = '?'; /* all kinds together */
             slash = kind + 1;
@@ -207,8 +233,8 @@ static double predicted_ns(const ru_profile_model *m, const ru_op_fact *op, bool
         *slash = '\0';
     }
     const ru_profile_kind *k = &m->sums[*at];
-    bool by_kernel = t.source == RU_OP_BY_KERNEL || t.source == RU_OP_BY_OP;
-    if (*known || (k->n < RU_TIMING_ROWS_MIN && by_kernel)) {
+    bool by_kernel = near && (t.source == RU_OP_BY_KERNEL || t.source == RU_OP_BY_OP);
+    if (k->n < RU_TIMING_ROWS_MIN && by_kernel) {
         return t.ns;
     }
     if (k->n > 0 && k->n < RU_TIMING_ROWS_MIN) { /* one or two: in proportion */
@@ -250,8 +276,14 @@ static ru_status fit_ops(const fitting *f, ru_profile_model *m, ru_err *err)
         one[rows].device_type = "";
         RU_TRY(kind_of(&m->kinds, kind, &row[rows].kind, err));
         ru_profile_kind *k = &sums[row[rows++].kind];
-        *k = (ru_profile_kind){k->n + 1, k->ns + own, k->flops + (double)op->flops,
-                               k->bytes + (double)op->bytes};
+        *k = (ru_profile_kind){k->n + 1,
+                               k->ns + own,
+                               k->flops + (double)op->flops,
+                               k->bytes + (double)op->bytes,
+                               fmax(k->most_bytes, (double)op->bytes),
+                               k->below_bytes};
+        ru_cost_profile_op(op, kind, &sizes);
+        keep_most(&m->kinds, kind, (double)op->bytes, sums);
     }
     if (rows == 0) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "no op was measured on the type '%s'", f->type);

@@ -1,7 +1,8 @@
 /* What a training step takes on a type of device, from profiles of other steps there.
  *
  *   op     by itself, without the stops of a quota: what was measured of the same op with the same
- *          shapes on the type, else the model of its kind (cost/step/timing.h, least squares)
+ *          shapes on the type, else the model of its kind (cost/step/timing.h, least squares); of
+ *          a kind of which only far smaller ops were measured, that of the kinds above it
  *   step   the median of measured steps over the sums over their ops, times this sum: stops of a
  *          quota, and what lies between ops. A step beside other programs counts as what it would
  *          have taken with the processor time that it could have got
@@ -19,6 +20,7 @@
 typedef struct ru_profile_kind {
     uint32_t n;
     double ns, flops, bytes;
+    double most_bytes, below_bytes; /* of the largest one; of kinds below too */
 } ru_profile_kind;
 
 typedef struct ru_profile_model {

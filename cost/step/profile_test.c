@@ -198,6 +198,12 @@ static void kinds_with_few_timings_are_guessed(void **state)
     rare.flops *= 2;
     ru_profile_step s = ru_cost_profile_step(&model, &rare, 1);
     assert_true(fabs(s.ns / model.step / 2e6 - 1) < 1e-6 && s.known < 0.01);
+    rare.flops = 1000 * m.ops[0].flops; /* far larger than the one: as the others */
+    rare.bytes = 1000 * m.ops[0].bytes;
+    rare.shapes = "";
+    s = ru_cost_profile_step(&model, &rare, 1);
+    double rule = rule_ns(0.5 * (double)rare.bytes, (double)rare.flops);
+    assert_true(fabs(s.ns / model.step / rule - 1) < 0.3 && rule < 1e8);
     ru_op_fact never = m.ops[OPS + 1]; /* none: as all others, which follow one rule */
     never.op = "Exp";
     never.kernel = "other kind of";
