@@ -1,14 +1,19 @@
 /* Which copy of the kernels this CPU runs. */
 #include "exec/cpu/kern/kern.h"
+#include "exec/cpu/kern/numbers.h"
 
 #include <math.h>
 #include <stddef.h>
 
 extern const ru_kern rui_kern_table_base;
+extern const ru_kern_numbers rui_kern_numbers_base;
 #ifdef RU_KERN_X86
 extern const ru_kern rui_kern_table_avx2;
 extern const ru_kern rui_kern_table_avx512;
 extern const ru_kern rui_kern_table_avx512_bf16;
+extern const ru_kern_numbers rui_kern_numbers_avx2;
+extern const ru_kern_numbers rui_kern_numbers_avx512;
+extern const ru_kern_numbers rui_kern_numbers_avx512_bf16;
 
 static bool cpu_has(ru_kern_level level)
 {
@@ -51,10 +56,26 @@ const ru_kern *ru_kern_at(ru_kern_level level)
     }
     return &rui_kern_table_base;
 }
+
+const ru_kern_numbers *ru_kern_numbers_at(ru_kern_level level)
+{
+    static const ru_kern_numbers *const tables[RU_KERN_LEVELS] = {
+        [RU_KERN_BASE] = &rui_kern_numbers_base,
+        [RU_KERN_AVX2] = &rui_kern_numbers_avx2,
+        [RU_KERN_AVX512] = &rui_kern_numbers_avx512,
+        [RU_KERN_AVX512_BF16] = &rui_kern_numbers_avx512_bf16,
+    };
+    return cpu_has(level) ? tables[level] : NULL;
+}
 #else
 const ru_kern *ru_kern_at(ru_kern_level level)
 {
     return level == RU_KERN_BASE ? &rui_kern_table_base : NULL;
+}
+
+const ru_kern_numbers *ru_kern_numbers_at(ru_kern_level level)
+{
+    return level == RU_KERN_BASE ? &rui_kern_numbers_base : NULL;
 }
 #endif
 
@@ -67,6 +88,17 @@ const ru_kern *ru_kern_best(void)
         }
     }
     return &rui_kern_table_base;
+}
+
+const ru_kern_numbers *ru_kern_numbers_best(void)
+{
+    for (int level = RU_KERN_LEVELS - 1; level > 0; level--) {
+        const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+        if (k != NULL) {
+            return k;
+        }
+    }
+    return &rui_kern_numbers_base;
 }
 
 ru_kern_adam ru_kern_adam_step(double lr, double gscale, double beta1, double beta2, double epsilon,

@@ -1,0 +1,319 @@
+/* Maps of f64, which k_elem.c has for f32; numbers of 8 and 16 bits with a scale each.
+ *
+ * Error bounds (tested against long double): exp 1 unit in the last place, log 1, sigmoid 3,
+ * tanh 4. NaN gives NaN, infinities their limits, denormal results are honoured. The series are
+ * Taylor's: with 14 and 11 terms their rest is below 2^-57 of the sum. */
+#include "exec/cpu/kern/numbers.h"
+#include "exec/cpu/kern/vec.h"
+
+RU_KERN_INLINE uint64_t wide_bits(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+RU_KERN_INLINE double wide_float(uint64_t u)
+{
+    double x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+static const double ROUNDER = 0x1.8p52; /* adds to a number what rounds it to an integer */
+
+/* e^x = 2^n (1 + q): q of the rest r = x - n log 2, |r| <= log(2) / 2. */
+RU_KERN_INLINE double wide_exp_part(double x, int64_t *n)
+{
+    double t = x * 1.4426950408889634074 + ROUNDER;
+    *n = (int64_t)(wide_bits(t) - wide_bits(ROUNDER));
+    t -= ROUNDER;
+    double r = x - t * 0x1.62e42fee00000p-1;
+    r -= t * 0x1.a39ef35793c76p-33;
+    double p = 1.0 / 6227020800.0;
+    p = p * r + 1.0 / 479001600.0;
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    return r + r * r * p;
+}
+
+RU_KERN_INLINE double wide_pow2(int64_t n)
+{
+    return wide_float((uint64_t)(n + 1023) << 52);
+}
+
+/* The power of two in two halves, as kv_exp does. */
+RU_KERN_INLINE double wide_exp(double x)
+{
+    int64_t n;
+    double c = x > 746.0 ? 746.0 : (x < -746.0 ? -746.0 : x);
+    double y = 1.0 + wide_exp_part(x != x ? 0.0 : c, &n);
+    int64_t half = (int64_t)((uint64_t)(n + 4096) >> 1) - 2048;
+    y = y * wide_pow2(half) * wide_pow2(n - half);
+    return x != x ? x : y;
+}
+
+RU_KERN_INLINE double wide_sigmoid(double x)
+{
+    double e = wide_exp(-fabs(x)), d = 1.0 / (1.0 + e);
+    return x >= 0.0 ? d : (x != x ? x : e * d);
+}
+
+/* By m = e^2a - 1, which keeps its digits near 0: m / (m + 2). */
+RU_KERN_INLINE double wide_tanh(double x)
+{
+    int64_t n;
+    double a = fabs(x), c = a < 20.0 ? a : 20.0; /* from there it is 1; NaN too, here */
+    double q = wide_exp_part(2.0 * c, &n), s = wide_pow2(n), m = s * q + (s - 1.0);
+    return x != x ? x : copysign(m / (m + 2.0), x);
+}
+
+/* log of m 2^e with m in sqrt(1/2) .. sqrt(2): with f = m - 1 and s = f / (2 + f) it is
+ * f - (f^2/2 - s (f^2/2 + R)), R = 2 (s^2/3 + s^4/5 + ...). */
+RU_KERN_INLINE double wide_log(double x)
+{
+    double u = x < DBL_MIN ? x * 0x1p54 : x;
+    uint64_t i = wide_bits(u);
+    int64_t e = (int64_t)((i - 0x3fe6a09e667f3bcdu + (UINT64_C(1) << 62)) >> 52) - 1024;
+    double m = wide_float(i - ((uint64_t)e << 52)), f = m - 1.0;
+    double n = (double)(int32_t)e - (x < DBL_MIN ? 54.0 : 0.0);
+    double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+    double p = 2.0 / 23.0;
+    p = p * z + 2.0 / 21.0;
+    p = p * z + 2.0 / 19.0;
+    p = p * z + 2.0 / 17.0;
+    p = p * z + 2.0 / 15.0;
+    p = p * z + 2.0 / 13.0;
+    p = p * z + 2.0 / 11.0;
+    p = p * z + 2.0 / 9.0;
+    p = p * z + 2.0 / 7.0;
+    p = p * z + 2.0 / 5.0;
+    p = p * z + 2.0 / 3.0;
+    double y =
+        n * 0x1.62e42fee00000p-1 - ((half - (s * (half + z * p) + n * 0x1.a39ef35793c76p-33)) - f);
+    y = x == 0.0 ? -(double)INFINITY : y;
+    y = x < 0.0 ? (double)NAN : y;
+    return ((x == (double)INFINITY) | (x != x)) ? x : y;
+}
+
+/* f64 of the C library, one by one: a vector of them would not be faster. */
+RU_KERN_INLINE double wide_softplus(double x)
+{
+    return log1p(exp(-fabs(x))) + (x > 0.0 ? x : 0.0);
+}
+
+static void map1(ru_kern_map1 op, const double *xs, double *ys, int64_t n)
+{
+    switch ((uint32_t)op) {
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP1_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            double x = xs[i];                               \
+            ys[i] = f;                                      \
+        }                                                   \
+        break;
+        RU_KERN_WIDE1_LIST(RU_X)
+#undef RU_X
+    default:
+        RU_CHECK(false);
+    }
+}
+
+RU_KERN_INLINE double wide_floor_mod(double x, double y)
+{
+    double r = fmod(x, y);
+    return r == 0.0 ? copysign(0.0, y) : (r < 0.0) != (y < 0.0) ? r + y : r;
+}
+
+RU_KERN_INLINE void map2_steps(ru_kern_map2 op, const double *xs, bool each_x, const double *ys,
+                               bool each_y, double *zs, int64_t n)
+{
+    const double x0 = xs[0], y0 = ys[0];
+    switch ((uint32_t)op) {
+#define RU_X(name, f)                                                \
+    case RU_KERN_MAP2_##name:                                        \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)          \
+        {                                                            \
+            double x = each_x ? xs[i] : x0, y = each_y ? ys[i] : y0; \
+            zs[i] = f;                                               \
+        }                                                            \
+        break;
+        RU_KERN_WIDE2_LIST(RU_X)
+#undef RU_X
+    default:
+        RU_CHECK(false);
+    }
+}
+
+static void map2(ru_kern_map2 op, const double *x, int64_t sx, const double *y, int64_t sy,
+                 double *z, int64_t n)
+{
+    if (n <= 0) {
+        return;
+    }
+    if (sx == 0) {
+        map2_steps(op, x, false, y, sy != 0, z, n);
+    } else if (sy == 0) {
+        map2_steps(op, x, true, y, false, z, n);
+    } else {
+        map2_steps(op, x, true, y, true, z, n);
+    }
+}
+
+static void cmp(ru_kern_cmp op, const double *xs, int64_t sx, const double *ys, int64_t sy,
+                uint8_t *z, int64_t n)
+{
+    switch (op) {
+#define RU_X(name, f)                              \
+    case RU_KERN_CMP_##name:                       \
+        for (int64_t i = 0; i < n; i++) {          \
+            double x = xs[i * sx], y = ys[i * sy]; \
+            z[i] = (uint8_t)(f);                   \
+        }                                          \
+        break;
+        RU_KERN_CMP_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_CMP_COUNT:
+        break;
+    }
+}
+
+/* -- numbers of few bits ------------------------------------------------------------------------
+ */
+
+#define QUANTIZE_EACH(type)                                             \
+    do {                                                                \
+        type *ys = y;                                                   \
+        for (int64_t i = 0; i < n; i++) {                               \
+            float q = rintf(x[i] / scale[i]) + zero[i];                 \
+            ys[i] = (type)(int)(q > low ? (q < high ? q : high) : low); \
+        }                                                               \
+    } while (0)
+
+static void quantize(const float *x, const float *scale, const float *zero, ru_dtype t, void *y,
+                     int64_t n)
+{
+    bool wide = t == RU_I16 || t == RU_U16;
+    float low = t == RU_I8 ? -128.0f : t == RU_I16 ? -32768.0f : 0.0f;
+    float high = low + (wide ? 65535.0f : 255.0f);
+    if (t == RU_I8) {
+        QUANTIZE_EACH(int8_t);
+    } else if (t == RU_I16) {
+        QUANTIZE_EACH(int16_t);
+    } else if (t == RU_U16) {
+        QUANTIZE_EACH(uint16_t);
+    } else {
+        QUANTIZE_EACH(uint8_t);
+    }
+}
+
+#define DEQUANTIZE_EACH(type)                           \
+    do {                                                \
+        const type *xs = x;                             \
+        for (int64_t i = 0; i < n; i++) {               \
+            y[i] = ((float)xs[i] - zero[i]) * scale[i]; \
+        }                                               \
+    } while (0)
+
+static void dequantize(ru_dtype t, const void *x, const float *scale, const float *zero, float *y,
+                       int64_t n)
+{
+    if (t == RU_I8) {
+        DEQUANTIZE_EACH(int8_t);
+    } else if (t == RU_U8) {
+        DEQUANTIZE_EACH(uint8_t);
+    } else if (t == RU_I16) {
+        DEQUANTIZE_EACH(int16_t);
+    } else if (t == RU_U16) {
+        DEQUANTIZE_EACH(uint16_t);
+    } else {
+        DEQUANTIZE_EACH(int32_t);
+    }
+}
+
+#define CUT(T)                                   \
+    do {                                         \
+        T *ys = y;                               \
+        for (int64_t i = 0; i < n; i++) {        \
+            ys[i] = (T)(uint64_t)(int64_t)xs[i]; \
+        }                                        \
+    } while (0);                                 \
+    break
+
+static void cut_block(const double *xs, int64_t bytes, void *y, int64_t n)
+{
+    switch (bytes) {
+    case 1:
+        CUT(uint8_t);
+    case 2:
+        CUT(uint16_t);
+    case 4:
+        CUT(uint32_t);
+    default:
+        CUT(uint64_t);
+    }
+}
+
+static void cut(const double *x, int64_t bytes, void *y, int64_t n)
+{
+    const double most = 0x1.fffffffffffffp62, least = -0x1p63;
+    double near[KV_BLOCK];
+    for (int64_t b = 0; b < n; b += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - b), far = 0;
+        const double *xs = x + b;
+        char *to = (char *)y + b * bytes;
+#pragma omp simd reduction(| : far)
+        for (int64_t i = 0; i < w; i++) {
+            far |= fabs(xs[i]) < 0x1p62 ? 0 : 1;
+        }
+        for (int64_t i = 0; far != 0 && i < w; i++) {
+            near[i] = xs[i] > least ? (xs[i] < most ? xs[i] : most) : least;
+        }
+        cut_block(far != 0 ? near : xs, bytes, to, w);
+        const uint64_t top = bytes == 8 ? INT64_MAX : UINT64_MAX; /* which no f64 is */
+        for (int64_t i = 0; far != 0 && i < w; i++) {
+            if (xs[i] > most) {
+                memcpy(to + i * bytes, &top, (size_t)bytes);
+            }
+        }
+    }
+}
+
+static void sum_rows(bool sign, const void *x, int64_t rows, int64_t n, int32_t *y)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        int32_t sum = 0;
+        const uint8_t *u = (const uint8_t *)x + i * n;
+        const int8_t *s = (const int8_t *)x + i * n;
+        for (int64_t j = 0; sign && j < n; j++) {
+            sum += s[j];
+        }
+        for (int64_t j = 0; !sign && j < n; j++) {
+            sum += u[j];
+        }
+        y[i] = sum;
+    }
+}
+
+static void sum_columns(const int8_t *x, int64_t rows, int64_t n, int32_t *y)
+{
+    memset(y, 0, (size_t)n * sizeof *y);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            y[j] += x[i * n + j];
+        }
+    }
+}
+
+extern const ru_kern_numbers RUI_K(rui_kern_numbers);
+const ru_kern_numbers RUI_K(rui_kern_numbers) = {map1,       map2, cmp,      quantize,
+                                                 dequantize, cut,  sum_rows, sum_columns};

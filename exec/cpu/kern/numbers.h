@@ -1,0 +1,78 @@
+/* Kernels of other numbers than those of kern.h: maps of f64, quantised numbers of which each has a
+ * scale, sums of bytes. Pure functions as there, compiled once per instruction set.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_EXEC_CPU_KERN_NUMBERS_H
+#define RU_EXEC_CPU_KERN_NUMBERS_H
+
+#include "exec/cpu/kern/kern.h"
+
+/* X(name, expression in x) of RU_KERN_MAP1_LIST that have an f64 form */
+#define RU_KERN_WIDE1_LIST(X)                                      \
+    X(Abs, fabs(x))                                                \
+    X(Acos, acos(x))                                               \
+    X(Acosh, acosh(x))                                             \
+    X(Asin, asin(x))                                               \
+    X(Asinh, asinh(x))                                             \
+    X(Atan, atan(x))                                               \
+    X(Atanh, atanh(x))                                             \
+    X(Ceil, ceil(x))                                               \
+    X(Cos, cos(x))                                                 \
+    X(Cosh, cosh(x))                                               \
+    X(Erf, erf(x))                                                 \
+    X(Exp, wide_exp(x))                                            \
+    X(Floor, floor(x))                                             \
+    X(Log, wide_log(x))                                            \
+    X(Neg, -x)                                                     \
+    X(Reciprocal, 1.0 / x)                                         \
+    X(Relu, x < 0.0 ? 0.0 : x)                                     \
+    X(Round, rint(x))                                              \
+    X(Sigmoid, wide_sigmoid(x))                                    \
+    X(Sign, x != x ? x : (x > 0.0 ? 1.0 : (x < 0.0 ? -1.0 : 0.0))) \
+    X(Sin, sin(x))                                                 \
+    X(Sinh, sinh(x))                                               \
+    X(Softplus, wide_softplus(x))                                  \
+    X(Softsign, x / (1.0 + fabs(x)))                               \
+    X(Sqrt, sqrt(x))                                               \
+    X(Tan, tan(x))                                                 \
+    X(Tanh, wide_tanh(x))
+
+/* The same of RU_KERN_MAP2_LIST */
+#define RU_KERN_WIDE2_LIST(X)            \
+    X(Add, x + y)                        \
+    X(Sub, x - y)                        \
+    X(Mul, x *y)                         \
+    X(Div, x / y)                        \
+    X(Max, ((x > y) | (x != x)) ? x : y) \
+    X(Min, ((x < y) | (x != x)) ? x : y) \
+    X(Pow, pow(x, y))                    \
+    X(Mod, fmod(x, y))                   \
+    X(FloorMod, wide_floor_mod(x, y))    \
+    X(PRelu, x < 0.0 ? x * y : x)
+
+/* Counts are elements; steps are 0 or 1. `x` may equal the output where both have one type. */
+typedef struct ru_kern_numbers {
+    /* y[i] = f(x[i]), z[i] = f(x[i*sx], y[i*sy]) by the functions of the lists above, and 0 or 1 */
+    void (*map1)(ru_kern_map1 op, const double *x, double *y, int64_t n);
+    void (*map2)(ru_kern_map2 op, const double *x, int64_t sx, const double *y, int64_t sy,
+                 double *z, int64_t n);
+    void (*cmp)(ru_kern_cmp op, const double *x, int64_t sx, const double *y, int64_t sy,
+                uint8_t *z, int64_t n);
+    /* y[i] = cut(round(x[i] / scale[i]) + zero[i]) to 8 or 16 bits, and back from these or i32 */
+    void (*quantize)(const float *x, const float *scale, const float *zero, ru_dtype t, void *y,
+                     int64_t n);
+    void (*dequantize)(ru_dtype t, const void *x, const float *scale, const float *zero, float *y,
+                       int64_t n);
+    /* y[i] = x[i] cut to a whole number, of which `bytes` (1, 2, 4 or 8) are kept. Beyond 64 bits
+     * it is the nearest, of NaN the least */
+    void (*cut)(const double *x, int64_t bytes, void *y, int64_t n);
+    /* Sums of the rows (of u8, or i8: `sign`), or the columns (of i8), of x[rows, n] */
+    void (*sum_rows)(bool sign, const void *x, int64_t rows, int64_t n, int32_t *y);
+    void (*sum_columns)(const int8_t *x, int64_t rows, int64_t n, int32_t *y);
+} ru_kern_numbers;
+
+/* Of an instruction set (NULL: this CPU does not have it), and of the best one. */
+const ru_kern_numbers *ru_kern_numbers_at(ru_kern_level level);
+const ru_kern_numbers *ru_kern_numbers_best(void);
+
+#endif
