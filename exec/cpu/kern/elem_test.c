@@ -1,6 +1,6 @@
 /* Vector mathematics and element-wise kernels against double precision, on every instruction set
  * that this CPU has. */
-#include "exec/cpu/kern/kern.h"
+#include "exec/cpu/kern/numbers.h"
 
 #include <fenv.h>
 #include <float.h>
@@ -122,6 +122,126 @@ static void special_values_keep_their_meaning(void **state)
                     fail_msg("map %d on %s of %g gives %g, expected %g", (int)ops[o], k->name,
                              (double)x[i], (double)y[i], (double)want);
                 }
+            }
+        }
+    }
+}
+
+/* Powers against double: normal numbers, and those that the C library takes. */
+static void powers_are_right(void **state)
+{
+    (void)state;
+    enum { N = 4099 };
+    static float x[N], y[N], z[N];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t form = 0; k != NULL && form < 3; form++) {
+            for (int i = 0; i < N; i++) {
+                x[i] = (float)exp(((i * 37 % N) - N / 2) * 0.004);
+                y[i] = (float)(i * 91 % N - N / 2) * 0.004f;
+                x[i] = i > N - 200 && i % 3 == 0 ? -x[i] : x[i];
+                y[i] = i > N - 200 && i % 2 == 0 ? rintf(y[i]) : y[i];
+                x[i] = i < 300 && i % 50 == 0 ? (i % 100 == 0 ? 0.0f : INFINITY) : x[i];
+            }
+            x[0] = form == 1 ? 1.5f : x[0];
+            k->map2(RU_KERN_MAP2_Pow, 0, 0, RU_F32, x, form != 1, y, form != 2, z, N);
+            for (int i = 0; i < N; i++) {
+                double want = pow((double)x[form == 1 ? 0 : i], (double)y[form == 2 ? 0 : i]);
+                bool same = isnan(want) ? isnan(z[i]) : (float)want == z[i];
+                if (!same && !(ulps(z[i], want) <= 1.0)) {
+                    fail_msg("power %u of %g, %g on %s is %g, not %g", form, (double)x[i],
+                             (double)y[i], k->name, (double)z[i], want);
+                }
+            }
+        }
+    }
+}
+
+/* Maps of f64 in units of their last place, at the ends too. */
+static void wide_maps_are_right(void **state)
+{
+    (void)state;
+    static const struct {
+        ru_kern_map1 op;
+        double (*f)(double);
+        double lo, hi, at_inf, at_minus_inf;
+    } cases[] = {{RU_KERN_MAP1_Exp, exp, -745, 709.7, INFINITY, 0},
+                 {RU_KERN_MAP1_Exp, exp, -1, 1, INFINITY, 0},
+                 {RU_KERN_MAP1_Log, log, 1e-320, 1e-300, INFINITY, NAN},
+                 {RU_KERN_MAP1_Log, log, 0.4, 3, INFINITY, NAN},
+                 {RU_KERN_MAP1_Tanh, tanh, -22, 22, 1, -1},
+                 {RU_KERN_MAP1_Tanh, tanh, -1e-3, 1e-3, 1, -1},
+                 {RU_KERN_MAP1_Sigmoid, sigmoid_of, -700, 40, 1, 0}};
+    enum { N = 5003 };
+    static double x[N], y[N];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < RU_ARRAY_LEN(cases); c++) {
+            for (int i = 0; i < N; i++) {
+                x[i] = cases[c].lo + (cases[c].hi - cases[c].lo) * i / (N - 1);
+            }
+            x[0] = NAN;
+            x[1] = INFINITY;
+            x[2] = -INFINITY;
+            k->map1(cases[c].op, x, y, N);
+            bool ends =
+                isnan(y[0]) && y[1] == cases[c].at_inf &&
+                (isnan(cases[c].at_minus_inf) ? isnan(y[2]) : y[2] == cases[c].at_minus_inf);
+            assert_true(ends);
+            for (int i = 3; i < N; i++) {
+                double want = cases[c].f(x[i]), size = fabs(want);
+                double error = fabs(y[i] - want) / (nextafter(size, INFINITY) - size);
+                if (!(error <= 4.0)) {
+                    fail_msg("f64 map %d of %.17g is %.17g, not %.17g", (int)cases[c].op, x[i],
+                             y[i], want);
+                }
+            }
+        }
+    }
+}
+
+/* f64 cut to whole numbers: toward zero, the nearest beyond 64 bits, the least for NaN. */
+static void doubles_are_cut(void **state)
+{
+    (void)state;
+    static const double x[] = {0.9,
+                               -0.9,
+                               300.5,
+                               -129.0,
+                               3e9,
+                               -3e9,
+                               0x1p62,
+                               -0x1p62,
+                               0x1p63,
+                               1e300,
+                               -1e300,
+                               (double)INFINITY,
+                               -(double)INFINITY,
+                               (double)NAN,
+                               2.5};
+    static const int64_t want[] = {0,
+                                   0,
+                                   300,
+                                   -129,
+                                   3000000000,
+                                   -3000000000,
+                                   INT64_C(1) << 62,
+                                   -(INT64_C(1) << 62),
+                                   INT64_MAX,
+                                   INT64_MAX,
+                                   INT64_MIN,
+                                   INT64_MAX,
+                                   INT64_MIN,
+                                   INT64_MIN,
+                                   2};
+    enum { N = RU_ARRAY_LEN(x) };
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+        for (int64_t bytes = 1; k != NULL && bytes <= 8; bytes *= 2) {
+            char y[N * 8];
+            k->cut(x, bytes, y, N);
+            for (uint32_t i = 0; i < N; i++) {
+                assert_memory_equal(y + i * bytes, &want[i], (size_t)bytes);
             }
         }
     }
@@ -457,4 +577,5 @@ RU_TESTS(exec_elem, cmocka_unit_test(f16_rounds_once),
          cmocka_unit_test(special_values_keep_their_meaning),
          cmocka_unit_test(infinity_makes_no_nan), cmocka_unit_test(neighbours_do_not_matter),
          cmocka_unit_test(zeros_keep_their_sign), cmocka_unit_test(ranges_are_exact),
-         cmocka_unit_test(bf16_rounds_once))
+         cmocka_unit_test(bf16_rounds_once), cmocka_unit_test(powers_are_right),
+         cmocka_unit_test(doubles_are_cut), cmocka_unit_test(wide_maps_are_right))

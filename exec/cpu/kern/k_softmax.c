@@ -70,10 +70,10 @@ static void softmax_row(bool log, const float *x, float *y, int64_t n)
     for (int64_t c = 0; c < n; c += KV_BLOCK) {
         sum += row_exp(x + c, max, buf, kv_min_i64(KV_BLOCK, n - c));
     }
-    float lse = max + kv_log(sum);
+    float ln = kv_log(sum); /* by itself: beside a large maximum it would lose its digits */
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
-        y[j] = x[j] - lse;
+        y[j] = (x[j] - max) - ln;
     }
 }
 
@@ -91,14 +91,14 @@ static void softmax_row_bf16(bool log, const uint16_t *x, uint16_t *y, int64_t n
         kv_widen(x + c, buf, w);
         sum += row_exp(buf, max, buf, w);
     }
-    float lse = max + kv_log(sum), inv = 1.0f / sum;
+    float ln = kv_log(sum), inv = 1.0f / sum;
     for (int64_t c = 0; c < n; c += KV_BLOCK) {
         int64_t w = kv_min_i64(KV_BLOCK, n - c);
         kv_widen(x + c, buf, w);
         if (log) {
 #pragma omp simd
             for (int64_t j = 0; j < w; j++) {
-                buf[j] -= lse;
+                buf[j] = (buf[j] - max) - ln;
             }
         } else {
 #pragma omp simd
@@ -130,14 +130,14 @@ RU_KERN_INLINE void softmax_short(bool log, const float *x, float *y, const int6
         float *v = e + k * SHORT_ROWS;
 #pragma omp simd
         for (int64_t j = 0; j < rows; j++) {
-            float exp = kv_exp_neg(v[j] - max[j]);
+            float down = v[j] - max[j], exp = kv_exp_neg(down);
             sum[j] += exp;
-            v[j] = log ? v[j] : exp;
+            v[j] = log ? down : exp;
         }
     }
 #pragma omp simd
     for (int64_t j = 0; j < rows; j++) {
-        sum[j] = log ? max[j] + kv_log(sum[j]) : 1.0f / sum[j];
+        sum[j] = log ? kv_log(sum[j]) : 1.0f / sum[j];
     }
     for (int64_t j = 0; j < rows; j++) {
         for (int64_t k = 0; k < n; k++) {
@@ -245,14 +245,14 @@ void RUI_K(rui_kern_softmax_inner)(ru_dtype t, bool log, const void *x, void *y,
             }
         }
         for (int64_t j = 0; j < INNER; j++) {
-            sum[j] = log ? max[j] + kv_log(sum[j]) : 1.0f / sum[j];
+            sum[j] = log ? kv_log(sum[j]) : 1.0f / sum[j];
         }
         for (int64_t i = 0; i < n; i++) {
             const float *s = kv_load(t, x, i * inner + c, w, buf);
             float *o = kv_dest(t, y, i * inner + c, out);
 #pragma omp simd
             for (int64_t j = 0; j < w; j++) {
-                o[j] = log ? s[j] - sum[j] : kv_exp_neg(s[j] - max[j]) * sum[j];
+                o[j] = log ? (s[j] - max[j]) - sum[j] : kv_exp_neg(s[j] - max[j]) * sum[j];
             }
             kv_store(t, y, i * inner + c, w, out);
         }

@@ -90,19 +90,22 @@ RU_KERN_INLINE int64_t power(int64_t x, int64_t y)
             LOOP(T, T, power((int64_t)a, (int64_t)b));                                   \
         }                                                                                \
     }
-#define SIGNED(T, name)                                                           \
-    ORDER(T, name, b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b, floor_mod(a, b), \
+/* Quotients of at most 32 bits by way of f64, which has vectors of them and is exact: what is no
+ * whole number is 1 / b away from the next, and rounded by less than that. */
+#define BY_F64(T) (T)((double)a / (double)b)
+#define SIGNED(T, name, quotient)                                                    \
+    ORDER(T, name, b == -1 ? (int64_t)(0 - (uint64_t)a) : quotient, floor_mod(a, b), \
           b == -1 ? 0 : a % b)
-#define UNSIGNED(T, name) ORDER(T, name, a / b, a % b, a % b)
+#define UNSIGNED(T, name, quotient) ORDER(T, name, quotient, a % b, a % b)
 
-SIGNED(int8_t, order_i8)
-SIGNED(int16_t, order_i16)
-SIGNED(int32_t, order_i32)
-SIGNED(int64_t, order_i64)
-UNSIGNED(uint8_t, order_u8)
-UNSIGNED(uint16_t, order_u16)
-UNSIGNED(uint32_t, order_u32)
-UNSIGNED(uint64_t, order_u64)
+SIGNED(int8_t, order_i8, BY_F64(int32_t))
+SIGNED(int16_t, order_i16, BY_F64(int32_t))
+SIGNED(int32_t, order_i32, BY_F64(int32_t))
+SIGNED(int64_t, order_i64, a / b)
+UNSIGNED(uint8_t, order_u8, BY_F64(int32_t))
+UNSIGNED(uint16_t, order_u16, BY_F64(int32_t))
+UNSIGNED(uint32_t, order_u32, BY_F64(uint32_t))
+UNSIGNED(uint64_t, order_u64, a / b)
 
 static void block(ru_kern_whole op, ru_dtype t, const void *x, const void *y, void *z, int64_t n)
 {
@@ -140,13 +143,29 @@ static void block(ru_kern_whole op, ru_dtype t, const void *x, const void *y, vo
     }
 }
 
+#define REPEAT(T)                         \
+    do {                                  \
+        T *to = (T *)buf;                 \
+        const T one = *(const T *)x;      \
+        for (int64_t i = 0; i < w; i++) { \
+            to[i] = one;                  \
+        }                                 \
+    } while (0);                          \
+    break
+
 /* w times the one element at x. */
-static const void *repeat(int64_t bytes, const void *x, int64_t w, uint64_t *buf)
+static const void *repeat(int64_t bytes, const void *x, int64_t w, void *buf)
 {
-    uint8_t *to = (uint8_t *)buf;
-    memcpy(to, x, (size_t)bytes);
-    for (int64_t have = 1; have < w; have *= 2) {
-        memcpy(to + have * bytes, to, (size_t)(kv_min_i64(have, w - have) * bytes));
+    switch (bytes) {
+    case 1:
+        memset(buf, *(const uint8_t *)x, (size_t)w);
+        break;
+    case 2:
+        REPEAT(uint16_t);
+    case 4:
+        REPEAT(uint32_t);
+    default:
+        REPEAT(uint64_t);
     }
     return buf;
 }
