@@ -3,9 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/lower/lower_spread.h"
-
-enum { COPIES_BYTES = 4096 }; /* of a row that short rows repeat: stays in L1 */
 
 /* -- one input -----------------------------------------------------------------------------------
  */
@@ -63,6 +62,33 @@ static const map1_row map1_rows[] = {
     {RU_OP_Shrink, RU_KERN_MAP1_Shrink, RU_ATTR_lambd, RU_ATTR_bias, 0.5f, 0, true},
 };
 
+/* Has this map a form of f64? */
+static bool is_wide1(ru_kern_map1 map)
+{
+    switch ((uint32_t)map) {
+#define RU_X(name, f)         \
+    case RU_KERN_MAP1_##name: \
+        return true;
+        RU_KERN_WIDE1_LIST(RU_X)
+#undef RU_X
+    default:
+        return false;
+    }
+}
+
+static bool is_wide2(ru_kern_map2 map)
+{
+    switch ((uint32_t)map) {
+#define RU_X(name, f)         \
+    case RU_KERN_MAP2_##name: \
+        return true;
+        RU_KERN_WIDE2_LIST(RU_X)
+#undef RU_X
+    default:
+        return false;
+    }
+}
+
 typedef struct elem_state {
     const ru_kern *k;
     int32_t op;
@@ -85,6 +111,11 @@ static void map1_part(const void *state, void *const *bufs, int64_t begin, int64
 {
     const elem_state *s = state;
     int64_t at = begin * ru_dtype_bytes(s->t);
+    if (s->t == RU_F64) {
+        ru_kern_numbers_best()->map1((ru_kern_map1)s->op, (const double *)bufs[0] + begin,
+                                     (double *)bufs[1] + begin, end - begin);
+        return;
+    }
     s->k->map1((ru_kern_map1)s->op, s->a, s->b, s->t, (const char *)bufs[0] + at,
                (char *)bufs[1] + at, end - begin);
 }
@@ -122,7 +153,8 @@ ru_status rui_lower_kern_map1(rui_low *lo, const ru_node *n, ru_err *err)
     for (uint32_t i = 0; i < RU_ARRAY_LEN(map1_rows) && row == NULL; i++) {
         row = map1_rows[i].op == n->op ? &map1_rows[i] : NULL;
     }
-    if (row == NULL || !rui_kern_float(rui_kern_dtype(lo, n->in[0]))) {
+    ru_dtype t = rui_kern_dtype(lo, n->in[0]);
+    if (row == NULL || !(rui_kern_float(t) || (t == RU_F64 && is_wide1(row->map)))) {
         return RU_E_UNSUPPORTED;
     }
     ru_kern_map1 map = row->map;
@@ -260,93 +292,33 @@ static const map2_row map2_rows[] = {
     PLAIN_MAP2(ErfGrad, true),
 };
 
-/* Rows of the broadcast result; the last of its merged dimensions runs in the kernel. */
 typedef struct spread_state {
     const ru_kern *k;
     int32_t op;
     float a, b;
     ru_dtype t;
     rui_spread at;
-    int64_t out_bytes;
     bool compare;
 } spread_state;
 
-/* `n` elements of one row, from where the operands and the result are. */
-static void spread_row(const spread_state *s, void *const *bufs, const int64_t *at, int64_t out,
-                       int64_t n)
+static void spread_piece(const void *state, void *const *at, const int64_t *step, int64_t n)
 {
-    int64_t bytes = ru_dtype_bytes(s->t), sx = s->at.step[0], sy = s->at.step[1];
-    const char *x = (const char *)bufs[0] + at[0] * bytes,
-               *y = (const char *)bufs[1] + at[1] * bytes;
-    char *z = (char *)bufs[2] + out * s->out_bytes;
-    if (s->compare) {
-        s->k->cmp((ru_kern_cmp)s->op, s->t, x, sx, y, sy, (uint8_t *)z, n);
+    const spread_state *s = state;
+    if (s->compare && s->t == RU_F64) {
+        ru_kern_numbers_best()->cmp((ru_kern_cmp)s->op, at[0], step[0], at[1], step[1], at[2], n);
+    } else if (s->t == RU_F64) {
+        ru_kern_numbers_best()->map2((ru_kern_map2)s->op, at[0], step[0], at[1], step[1], at[2], n);
+    } else if (s->compare) {
+        s->k->cmp((ru_kern_cmp)s->op, s->t, at[0], step[0], at[1], step[1], at[2], n);
     } else {
-        s->k->map2((ru_kern_map2)s->op, s->a, s->b, s->t, x, sx, y, sy, z, n);
+        s->k->map2((ru_kern_map2)s->op, s->a, s->b, s->t, at[0], step[0], at[1], step[1], at[2], n);
     }
-}
-
-/* The operand that every row repeats beside one that goes on; -1: there is none. */
-static int repeats(const rui_spread *at)
-{
-    bool lines = at->rank == 1 && at->step[0] == 1 && at->step[1] == 1;
-    for (int k = 0; lines && k < 2; k++) {
-        if (at->by[k][0] == 0 && at->by[1 - k][0] == at->cols) {
-            return k;
-        }
-    }
-    return -1;
-}
-
-/* Short rows: as many at once as the repeated operand k has copies of its row. */
-static void spread_short(const spread_state *s, int k, void *const *bufs, int64_t begin,
-                         int64_t end)
-{
-    _Alignas(64) char copies[COPIES_BYTES];
-    int64_t cols = s->at.cols, bytes = cols * ru_dtype_bytes(s->t), rows = COPIES_BYTES / bytes;
-    rows = end - begin < rows ? end - begin : rows;
-    for (int64_t r = 0; r < rows; r++) {
-        memcpy(copies + r * bytes, bufs[k], (size_t)bytes);
-    }
-    void *const some[] = {k == 0 ? copies : bufs[0], k == 1 ? copies : bufs[1], bufs[2]};
-    for (int64_t r = begin; r < end; r += rows) {
-        int64_t n = end - r < rows ? end - r : rows;
-        const int64_t at[] = {k == 0 ? 0 : r * cols, k == 1 ? 0 : r * cols};
-        spread_row(s, some, at, r * cols, n * cols);
-    }
-}
-
-static void spread_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const spread_state *s = state;
-    int k = repeats(&s->at);
-    if (k >= 0 && s->at.cols * ru_dtype_bytes(s->t) <= COPIES_BYTES / 4) {
-        spread_short(s, k, bufs, begin, end);
-        return;
-    }
-    for (int64_t r = begin; r < end; r++) {
-        int64_t at[RUI_SPREAD_MAX];
-        rui_spread_at(&s->at, r, at);
-        spread_row(s, bufs, at, r * s->at.cols, s->at.cols);
-    }
-}
-
-/* One long row is split by elements. */
-static void spread_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const spread_state *s = state;
-    int64_t at[] = {begin * s->at.step[0], begin * s->at.step[1]};
-    spread_row(s, bufs, at, begin, end - begin);
 }
 
 static ru_status spread_run(void *state, void *const *bufs, const rui_run *run)
 {
     const spread_state *s = state;
-    if (s->at.rows == 1) {
-        rui_kern_for(run, spread_flat, s, bufs, s->at.cols, 4096);
-    } else {
-        rui_kern_for(run, spread_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
-    }
+    rui_spread_run(run, &s->at, spread_piece, s, bufs);
     return RU_OK;
 }
 
@@ -393,8 +365,9 @@ static void flat2(rui_low *lo, const ru_node *n, spread_state *s, bool zero_at_z
     bufs[0] = rui_in(lo, n->in[0], l);
     bufs[1] = rui_in(lo, n->in[1], l);
     bufs[2] = rui_out_over(lo, n->out[0], l, bufs[0]);
-    s->at = (rui_spread){.n = 2, .rows = 1, .cols = l->flat_n, .step = {1, 1}};
-    s->out_bytes = ru_dtype_bytes(s->t);
+    int64_t bytes = ru_dtype_bytes(s->t);
+    s->at = (rui_spread){
+        .n = 2, .rows = 1, .cols = l->flat_n, .step = {1, 1}, .bytes = {bytes, bytes, bytes}};
 }
 
 static ru_status lower_flat2(rui_low *lo, const ru_node *n, spread_state *s, bool zero_at_zero)
@@ -448,7 +421,8 @@ static ru_status lower_spread(rui_low *lo, const ru_node *n, spread_state *s)
     rui_buf x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), s->t));
     rui_buf y = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), s->t));
     const rui_layout *lz = rui_plain_as(lo, out, s->compare ? RU_BOOL : s->t);
-    s->out_bytes = ru_dtype_bytes(lz->type.dtype);
+    s->at.bytes[0] = s->at.bytes[1] = ru_dtype_bytes(s->t); /* which may be bf16 */
+    s->at.bytes[2] = ru_dtype_bytes(lz->type.dtype);
     bool over = !s->compare && same_dims(rui_type(lo, n->in[0]), out);
     rui_buf bufs[3] = {x, y,
                        over ? rui_out_over(lo, n->out[0], lz, x) : rui_out(lo, n->out[0], lz)};
@@ -468,7 +442,8 @@ ru_status rui_lower_kern_map2(rui_low *lo, const ru_node *n, ru_err *err)
         row = map2_rows[i].op == n->op ? &map2_rows[i] : NULL;
     }
     const ru_type *out = rui_type(lo, n->out[0]);
-    if (row == NULL || n->n_in != 2 || !rui_kern_float(out->dtype) ||
+    if (row == NULL || n->n_in != 2 ||
+        !(rui_kern_float(out->dtype) || (out->dtype == RU_F64 && is_wide2(row->map))) ||
         rui_type(lo, n->in[1])->dtype != out->dtype) {
         return RU_E_UNSUPPORTED;
     }
@@ -502,58 +477,32 @@ ru_status rui_lower_kern_compare(rui_low *lo, const ru_node *n, ru_err *err)
     for (int32_t i = 0; i < (int32_t)RU_ARRAY_LEN(ops); i++) {
         op = ops[i] == n->op ? i : op;
     }
-    if (op < 0 || rui_type(lo, n->in[0])->dtype != RU_F32 ||
-        rui_type(lo, n->in[1])->dtype != RU_F32) {
+    ru_dtype t = rui_type(lo, n->in[0])->dtype;
+    if (op < 0 || (t != RU_F32 && t != RU_F64) || rui_type(lo, n->in[1])->dtype != t) {
         return RU_E_UNSUPPORTED;
     }
     spread_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (spread_state){.k = ru_kern_best(), .op = op, .t = RU_F32, .compare = true};
+    *s = (spread_state){.k = ru_kern_best(), .op = op, .t = t, .compare = true};
     return lower_spread(lo, n, s);
 }
 
 /* -- where ---------------------------------------------------------------------------------------
  */
 
+static void where_piece(const void *state, void *const *at, const int64_t *step, int64_t n)
+{
+    const spread_state *s = state;
+    s->k->where(s->at.bytes[3], at[0], step[0], at[1], step[1], at[2], step[2], at[3], n);
+}
+
 /* bufs: condition x y out */
-static void where_row(const spread_state *s, void *const *bufs, const int64_t *at, int64_t out,
-                      int64_t n)
-{
-    int64_t bytes = s->out_bytes;
-    s->k->where(bytes, (const uint8_t *)bufs[0] + at[0], s->at.step[0],
-                (const char *)bufs[1] + at[1] * bytes, s->at.step[1],
-                (const char *)bufs[2] + at[2] * bytes, s->at.step[2], (char *)bufs[3] + out * bytes,
-                n);
-}
-
-static void where_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const spread_state *s = state;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t at[RUI_SPREAD_MAX];
-        rui_spread_at(&s->at, r, at);
-        where_row(s, bufs, at, r * s->at.cols, s->at.cols);
-    }
-}
-
-static void where_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const spread_state *s = state;
-    const int64_t *step = s->at.step;
-    int64_t at[] = {begin * step[0], begin * step[1], begin * step[2]};
-    where_row(s, bufs, at, begin, end - begin);
-}
-
 static ru_status where_run(void *state, void *const *bufs, const rui_run *run)
 {
     const spread_state *s = state;
-    if (s->at.rows == 1) {
-        rui_kern_for(run, where_flat, s, bufs, s->at.cols, 4096);
-    } else {
-        rui_kern_for(run, where_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
-    }
+    rui_spread_run(run, &s->at, where_piece, s, bufs);
     return RU_OK;
 }
 
@@ -565,8 +514,7 @@ ru_status rui_lower_kern_where(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (spread_state){
-        .k = ru_kern_best(), .t = out->dtype, .out_bytes = ru_dtype_bytes(out->dtype)};
+    *s = (spread_state){.k = ru_kern_best(), .t = out->dtype};
     const ru_type *t[] = {rui_type(lo, n->in[0]), rui_type(lo, n->in[1]), rui_type(lo, n->in[2])};
     rui_spread_plan(&s->at, out, t, 3);
     rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_in_plain(lo, n->in[1]),

@@ -8,63 +8,43 @@
 static const struct {
     ru_op op;
     ru_kern_whole is;
-    bool turned, compares, truth; /* operands change places; gives truth values; takes them too */
+    bool turned, truth; /* operands change places; takes truth values too */
 } rows[] = {
-    {RU_OP_Add, RU_KERN_WHOLE_ADD, false, false, false},
-    {RU_OP_Sub, RU_KERN_WHOLE_SUB, false, false, false},
-    {RU_OP_Mul, RU_KERN_WHOLE_MUL, false, false, false},
-    {RU_OP_Div, RU_KERN_WHOLE_DIV, false, false, false},
-    {RU_OP_Mod, RU_KERN_WHOLE_MOD, false, false, false},
-    {RU_OP_Max, RU_KERN_WHOLE_MAX, false, false, false},
-    {RU_OP_Min, RU_KERN_WHOLE_MIN, false, false, false},
-    {RU_OP_Pow, RU_KERN_WHOLE_POW, false, false, false},
-    {RU_OP_And, RU_KERN_WHOLE_AND, false, false, true},
-    {RU_OP_Or, RU_KERN_WHOLE_OR, false, false, true},
-    {RU_OP_Xor, RU_KERN_WHOLE_XOR, false, false, true},
-    {RU_OP_BitwiseAnd, RU_KERN_WHOLE_AND, false, false, false},
-    {RU_OP_BitwiseOr, RU_KERN_WHOLE_OR, false, false, false},
-    {RU_OP_BitwiseXor, RU_KERN_WHOLE_XOR, false, false, false},
-    {RU_OP_BitShift, RU_KERN_WHOLE_LEFT, false, false, false},
-    {RU_OP_Equal, RU_KERN_WHOLE_EQUAL, false, true, true},
-    {RU_OP_Less, RU_KERN_WHOLE_LESS, false, true, false},
-    {RU_OP_LessOrEqual, RU_KERN_WHOLE_LESS_EQUAL, false, true, false},
-    {RU_OP_Greater, RU_KERN_WHOLE_LESS, true, true, false},
-    {RU_OP_GreaterOrEqual, RU_KERN_WHOLE_LESS_EQUAL, true, true, false},
+    {RU_OP_Add, RU_KERN_WHOLE_ADD, false, false},
+    {RU_OP_Sub, RU_KERN_WHOLE_SUB, false, false},
+    {RU_OP_Mul, RU_KERN_WHOLE_MUL, false, false},
+    {RU_OP_Div, RU_KERN_WHOLE_DIV, false, false},
+    {RU_OP_Mod, RU_KERN_WHOLE_MOD, false, false},
+    {RU_OP_Max, RU_KERN_WHOLE_MAX, false, false},
+    {RU_OP_Min, RU_KERN_WHOLE_MIN, false, false},
+    {RU_OP_Pow, RU_KERN_WHOLE_POW, false, false},
+    {RU_OP_And, RU_KERN_WHOLE_AND, false, true},
+    {RU_OP_Or, RU_KERN_WHOLE_OR, false, true},
+    {RU_OP_Xor, RU_KERN_WHOLE_XOR, false, true},
+    {RU_OP_BitwiseAnd, RU_KERN_WHOLE_AND, false, false},
+    {RU_OP_BitwiseOr, RU_KERN_WHOLE_OR, false, false},
+    {RU_OP_BitwiseXor, RU_KERN_WHOLE_XOR, false, false},
+    {RU_OP_BitShift, RU_KERN_WHOLE_LEFT, false, false},
+    {RU_OP_Equal, RU_KERN_WHOLE_EQUAL, false, true},
+    {RU_OP_Less, RU_KERN_WHOLE_LESS, false, false},
+    {RU_OP_LessOrEqual, RU_KERN_WHOLE_LESS_EQUAL, false, false},
+    {RU_OP_Greater, RU_KERN_WHOLE_LESS, true, false},
+    {RU_OP_GreaterOrEqual, RU_KERN_WHOLE_LESS_EQUAL, true, false},
 };
 
 typedef struct int_state {
     const ru_kern *k;
     ru_kern_whole op;
     ru_dtype t;
-    int64_t bytes, out_bytes;
+    int64_t bytes;
     rui_spread at;
     int64_t n_y;
 } int_state;
 
-/* `n` elements of one row. */
-static void int_row(const int_state *s, void *const *bufs, const int64_t *at, int64_t out,
-                    int64_t n)
-{
-    s->k->whole2(s->op, s->t, (const char *)bufs[0] + at[0] * s->bytes, s->at.step[0],
-                 (const char *)bufs[1] + at[1] * s->bytes, s->at.step[1],
-                 (char *)bufs[2] + out * s->out_bytes, n);
-}
-
-static void int_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+static void int_piece(const void *state, void *const *at, const int64_t *step, int64_t n)
 {
     const int_state *s = state;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t at[RUI_SPREAD_MAX];
-        rui_spread_at(&s->at, r, at);
-        int_row(s, bufs, at, r * s->at.cols, s->at.cols);
-    }
-}
-
-static void int_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const int_state *s = state;
-    int64_t at[] = {begin * s->at.step[0], begin * s->at.step[1]};
-    int_row(s, bufs, at, begin, end - begin);
+    s->k->whole2(s->op, s->t, at[0], step[0], at[1], step[1], at[2], n);
 }
 
 /* Is one of n whole numbers 0? Where? */
@@ -93,11 +73,7 @@ static ru_status int_run(void *state, void *const *bufs, const rui_run *run)
         return RU_FAIL(run->err, RU_E_DATA, "an integer is divided by 0 (element %lld)",
                        (long long)zero);
     }
-    if (s->at.rows == 1) {
-        rui_kern_for(run, int_flat, s, bufs, s->at.cols, 4096);
-    } else {
-        rui_kern_for(run, int_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
-    }
+    rui_spread_run(run, &s->at, int_piece, s, bufs);
     return RU_OK;
 }
 
@@ -128,7 +104,6 @@ ru_status rui_lower_kern_ints(rui_low *lo, const ru_node *n, ru_err *err)
     if (n->op == RU_OP_BitShift && strcmp(ru_node_str(n, RU_ATTR_direction, ""), "LEFT") != 0) {
         s->op = RU_KERN_WHOLE_RIGHT;
     }
-    s->out_bytes = rows[k].compares ? 1 : s->bytes;
     ru_value_id x = n->in[rows[k].turned ? 1 : 0], y = n->in[rows[k].turned ? 0 : 1];
     const ru_type *types[] = {rui_type(lo, x), rui_type(lo, y)};
     rui_spread_plan(&s->at, rui_type(lo, n->out[0]), types, 2);

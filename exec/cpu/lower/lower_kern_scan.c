@@ -177,47 +177,31 @@ static void many_join(const many_state *s, const void *x, int64_t sx, const void
     }
 }
 
-/* Elements [c, c + n) of a row, at most MANY_BLOCK, that stay in L1 while the inputs pass. bufs: y
- * x0 x1 ... */
-static void many_block(const many_state *s, void *const *bufs, const int64_t *at, int64_t row,
-                       int64_t c, int64_t n)
-{
-    int64_t bytes = ru_dtype_bytes(s->t), first = s->at.step[0];
-    char *y = (char *)bufs[0] + (row * s->at.cols + c) * bytes;
-    const char *from = (const char *)bufs[1] + (at[0] + c * first) * bytes;
-    for (uint32_t k = 1; k < s->at.n; k++) {
-        const char *x = (const char *)bufs[1 + k] + (at[k] + c * s->at.step[k]) * bytes;
-        many_join(s, from, k == 1 ? first : 1, x, s->at.step[k], y, n);
-        from = y;
-    }
-    if (s->share != 1.0f) {
-        s->k->map2(RU_KERN_MAP2_Mul, 0, 0, RU_F32, y, 1, &s->share, 0, y, n);
-    }
-}
-
-/* Rows, or elements of the only row. */
-static void many_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+/* In blocks that stay in L1 while the inputs pass. */
+static void many_piece(const void *state, void *const *at, const int64_t *step, int64_t n)
 {
     const many_state *s = state;
-    int64_t at[RUI_SPREAD_MAX] = {0};
-    bool one = s->at.rows == 1;
-    for (int64_t r = one ? 0 : begin; r < (one ? 1 : end); r++) {
-        int64_t last = one ? end : s->at.cols;
-        rui_spread_at(&s->at, r, at);
-        for (int64_t c = one ? begin : 0; c < last; c += MANY_BLOCK) {
-            many_block(s, bufs, at, r, c, last - c < MANY_BLOCK ? last - c : MANY_BLOCK);
+    int64_t bytes = ru_dtype_bytes(s->t);
+    for (int64_t c = 0, w; c < n; c += w) {
+        w = n - c < MANY_BLOCK ? n - c : MANY_BLOCK;
+        char *y = (char *)at[s->at.n] + c * bytes;
+        const char *from = (const char *)at[0] + c * step[0] * bytes;
+        for (uint32_t k = 1; k < s->at.n; k++) {
+            const char *x = (const char *)at[k] + c * step[k] * bytes;
+            many_join(s, from, k == 1 ? step[0] : 1, x, step[k], y, w);
+            from = y;
+        }
+        if (s->share != 1.0f) {
+            s->k->map2(RU_KERN_MAP2_Mul, 0, 0, RU_F32, y, 1, &s->share, 0, y, w);
         }
     }
 }
 
+/* bufs: the operands, y */
 static ru_status many_run(void *state, void *const *bufs, const rui_run *run)
 {
     const many_state *s = state;
-    if (s->at.rows == 1) {
-        rui_kern_for(run, many_part, s, bufs, s->at.cols, MANY_BLOCK);
-    } else {
-        rui_kern_for(run, many_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
-    }
+    rui_spread_run(run, &s->at, many_piece, s, bufs);
     return RU_OK;
 }
 
@@ -227,14 +211,15 @@ static uint32_t emit_many(rui_low *lo, const ru_node *n, const many_state *proto
                           uint32_t from)
 {
     const ru_type *types[RUI_SPREAD_MAX];
-    rui_buf bufs[1 + RUI_SPREAD_MAX] = {y, y};
+    rui_buf bufs[RUI_SPREAD_MAX + 1] = {y};
     uint32_t operands = from > 0 ? 1 : 0;
     many_state *s = rui_keep(lo, (int64_t)sizeof *s);
     types[0] = rui_type(lo, n->out[0]);
     for (; from < n->n_in && operands < RUI_SPREAD_MAX; from++, operands++) {
         types[operands] = rui_type(lo, n->in[from]);
-        bufs[1 + operands] = rui_in(lo, n->in[from], rui_plain_as(lo, types[operands], proto->t));
+        bufs[operands] = rui_in(lo, n->in[from], rui_plain_as(lo, types[operands], proto->t));
     }
+    bufs[operands] = y;
     if (s == NULL) {
         return n->n_in;
     }

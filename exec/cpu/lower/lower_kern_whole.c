@@ -3,6 +3,8 @@
  * running sums, places of the largest. */
 #include "exec/cpu/lower/lower_kern_whole.h"
 
+#include "exec/cpu/kern/numbers.h"
+
 #include <string.h>
 
 enum { BLOCK = 512, PIECE = 2048 };
@@ -126,6 +128,16 @@ static void turn_block(const turn_state *s, const void *x, void *y, int64_t n)
 {
     int64_t whole[BLOCK];
     double real[BLOCK];
+    if (s->from == RU_F64 && rui_is_whole(s->to) && s->to != RU_BOOL && s->to != RU_U64) {
+        ru_kern_numbers_best()->cut(x, ru_dtype_bytes(s->to), y, n);
+        return;
+    }
+    if (s->from == RU_F64 && s->to == RU_BOOL) {
+        for (int64_t i = 0; i < n; i++) {
+            ((uint8_t *)y)[i] = ((const double *)x)[i] != 0.0;
+        }
+        return;
+    }
     if (rui_is_whole(s->from)) {
         rui_wholes_load(s->from, x, n, whole);
         for (int64_t i = 0; !rui_is_whole(s->to) && i < n; i++) {

@@ -1,5 +1,5 @@
-/* Broadcasting: the dimensions of a result, merged to as few as possible, and how its operands step
- * along them. Inside exec/cpu/lower only.
+/* Broadcasting: the dimensions of a result, merged to as few as possible, how its operands step
+ * along them, and the loop over them. Inside exec/cpu/lower only.
  *
  * Thread: any. */
 #ifndef RU_EXEC_CPU_LOWER_LOWER_SPREAD_H
@@ -16,24 +16,22 @@ typedef struct rui_spread {
     int64_t dims[RU_RANK_MAX];               /* of the outer dimensions */
     int64_t by[RUI_SPREAD_MAX][RU_RANK_MAX]; /* steps along them */
     int64_t step[RUI_SPREAD_MAX];            /* steps along a row */
+    int64_t bytes[RUI_SPREAD_MAX + 1];       /* of an element of each operand, then of the result */
 } rui_spread;
 
 /* n operands of types t[] that broadcast to `out`. */
 void rui_spread_plan(rui_spread *s, const ru_type *out, const ru_type *const *t, uint32_t n);
 
-/* Elements of each operand before row `row`. */
-static inline void rui_spread_at(const rui_spread *s, int64_t row, int64_t *at)
-{
-    for (uint32_t k = 0; k < s->n; k++) {
-        at[k] = 0;
-    }
-    for (uint32_t d = s->rank; d-- > 0;) {
-        int64_t i = row % s->dims[d];
-        row /= s->dims[d];
-        for (uint32_t k = 0; k < s->n; k++) {
-            at[k] += i * s->by[k][d];
-        }
-    }
-}
+/* n neighbours of the result: at[k] is where operand k has the first, step[k] (0 or 1) how it goes
+ * on; at[operands] is where the first goes. */
+typedef void (*rui_spread_piece)(const void *state, void *const *at, const int64_t *step,
+                                 int64_t n);
+
+/* The whole result in pieces, split over the pool. bufs: the operands, then the result.
+ *
+ * A piece is part of a row or several rows: rows of a few elements are put one behind the other
+ * first, since a call costs more than they do. */
+void rui_spread_run(const rui_run *run, const rui_spread *s, rui_spread_piece fn, const void *state,
+                    void *const *bufs);
 
 #endif
