@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/low/window.h"
 #include "exec/cpu/lower/lower_kern.h"
 
@@ -126,6 +127,219 @@ ru_status rui_lower_dnnl_matmul_integer(rui_low *lo, const ru_node *n, ru_err *e
     rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
     RU_TRY(rui_prim_emit(&p, "matmul integer"));
     return zero_emit(lo, n, cols, cols, 1);
+}
+
+/* -- products of any two sides ------------------------------------------------------------------
+ *
+ * The right side is moved to i8 (u8 minus 128), where oneDNN takes it. With b = c + o, of zero
+ * point w = c's:  sum (a - z)(c - w)  =  sum a c  -  z sum c  -  w (sum a - K z). */
+
+typedef struct any_state {
+    const ru_kern *k;
+    int64_t rows, terms, cols, a_count, b_count, batches; /* of a matrix; matrices */
+    const int64_t *a_at, *b_at;                           /* [batches] which matrix */
+    int32_t moved;                                        /* o: 128 where b is u8, else 0 */
+    bool a_sign, left, right, each; /* sums of columns, of rows are needed; w of each column */
+} any_state;
+
+/* bufs: b, c */
+static void move_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    static const uint8_t top = 0x80;
+    const any_state *s = state;
+    s->k->whole2(RU_KERN_WHOLE_XOR, RU_U8, (const uint8_t *)bufs[0] + begin, 1, &top, 0,
+                 (uint8_t *)bufs[1] + begin, end - begin);
+}
+
+static ru_status move_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const any_state *s = state;
+    rui_kern_for(run, move_part, s, bufs, s->b_count * s->terms * s->cols, 65536);
+    return RU_OK;
+}
+
+enum { ANY_Y, ANY_A, ANY_C, ANY_A_ZERO, ANY_B_ZERO, ANY_ROWS, ANY_COLS, ANY_BUFS };
+
+/* Rows of a, and matrices of c, as one range after the other. */
+static void any_rows(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const any_state *s = state;
+    ru_kern_numbers_best()->sum_rows(s->a_sign, (const uint8_t *)bufs[ANY_A] + begin * s->terms,
+                                     end - begin, s->terms, (int32_t *)bufs[ANY_ROWS] + begin);
+}
+
+static void any_cols(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const any_state *s = state;
+    for (int64_t m = begin; m < end; m++) {
+        ru_kern_numbers_best()->sum_columns((const int8_t *)bufs[ANY_C] + m * s->terms * s->cols,
+                                            s->terms, s->cols,
+                                            (int32_t *)bufs[ANY_COLS] + m * s->cols);
+    }
+}
+
+static uint32_t zero_of(const void *zeros, bool sign, int64_t j)
+{
+    return zeros == NULL ? 0
+           : sign        ? (uint32_t)((const int8_t *)zeros)[j]
+                         : ((const uint8_t *)zeros)[j];
+}
+
+static void any_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const any_state *s = state;
+    const uint32_t z = zero_of(bufs[ANY_A_ZERO], s->a_sign, 0), moved = (uint32_t)s->moved;
+    const bool sign = s->moved == 0;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t batch = i / s->rows, row = s->a_at[batch] * s->rows + i % s->rows;
+        uint32_t *y = (uint32_t *)bufs[ANY_Y] + i * s->cols;
+        const uint32_t *cols = (const uint32_t *)bufs[ANY_COLS] + s->b_at[batch] * s->cols;
+        uint32_t sum = s->right ? ((const uint32_t *)bufs[ANY_ROWS])[row] : 0;
+        sum -= (uint32_t)s->terms * z;
+        uint32_t less = (zero_of(bufs[ANY_B_ZERO], sign, 0) - moved) * sum;
+        for (int64_t j = 0; s->each && j < s->cols; j++) {
+            y[j] -= (zero_of(bufs[ANY_B_ZERO], sign, j) - moved) * sum;
+        }
+        for (int64_t j = 0; s->right && !s->each && j < s->cols; j++) {
+            y[j] -= less;
+        }
+        for (int64_t j = 0; s->left && j < s->cols; j++) {
+            y[j] -= z * cols[j];
+        }
+    }
+}
+
+static ru_status any_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const any_state *s = state;
+    if (s->right) {
+        rui_kern_for(run, any_rows, s, bufs, s->a_count * s->rows, rui_kern_grain(s->terms));
+    }
+    if (s->left) {
+        rui_kern_for(run, any_cols, s, bufs, s->b_count, rui_kern_grain(s->terms * s->cols));
+    }
+    rui_kern_for(run, any_part, s, bufs, s->batches * s->rows, rui_kern_grain(s->cols));
+    return RU_OK;
+}
+
+/* Dimensions of an operand below those of the result's batch; which matrix each batch takes. */
+static void batches_of(const ru_type *t, const ru_type *y, int64_t *dims, int64_t *at)
+{
+    uint32_t lead = y->rank - t->rank;
+    for (uint32_t d = 0; d < y->rank; d++) {
+        dims[d] = d < lead ? 1 : t->dims[d - lead];
+    }
+    for (int64_t i = 0; i < rui_dims(y, 0, y->rank - 2); i++) {
+        int64_t left = i, step = 1;
+        at[i] = 0;
+        for (uint32_t d = y->rank - 2; d-- > 0;) {
+            at[i] += dims[d] == 1 ? 0 : left % y->dims[d] * step;
+            left /= y->dims[d];
+            step *= dims[d];
+        }
+    }
+}
+
+/* One number for the left side, one or a row of one for each column for the right side. */
+static bool any_fits(const rui_low *lo, const ru_node *n)
+{
+    const ru_type *a = rui_type(lo, n->in[0]), *b = rui_type(lo, n->in[1]);
+    const ru_type *za = ru_node_has_in(n, 2) ? rui_type(lo, n->in[2]) : NULL;
+    const ru_type *zb = ru_node_has_in(n, 3) ? rui_type(lo, n->in[3]) : NULL;
+    return a->rank >= 2 && b->rank >= 2 && ru_type_count(a) > 0 && ru_type_count(b) > 0 &&
+           (za == NULL || ru_type_count(za) == 1) &&
+           (zb == NULL || ru_type_count(zb) == 1 ||
+            (zb->rank == 1 && zb->dims[0] == b->dims[b->rank - 1]));
+}
+
+static any_state *any_new(rui_low *lo, const ru_node *n, int64_t *a_dims, int64_t *b_dims)
+{
+    const ru_type *a = rui_type(lo, n->in[0]), *b = rui_type(lo, n->in[1]);
+    ru_type y = *rui_type(lo, n->out[0]), rows = *a;
+    if (b->rank == 2) { /* many rows with one matrix are one product */
+        rows = ru_type_make(a->dtype, 2,
+                            (int64_t[]){rui_dims(a, 0, a->rank - 1), a->dims[a->rank - 1]});
+        y = ru_type_make(RU_I32, 2, (int64_t[]){rows.dims[0], b->dims[1]});
+    }
+    int64_t batches = rui_dims(&y, 0, y.rank - 2);
+    any_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    int64_t *at = rui_keep(lo, 2 * batches * (int64_t)sizeof *at);
+    if (s == NULL || at == NULL) {
+        return NULL;
+    }
+    batches_of(&rows, &y, a_dims, at);
+    batches_of(b, &y, b_dims, at + batches);
+    *s = (any_state){.k = ru_kern_best(),
+                     .rows = y.dims[y.rank - 2],
+                     .terms = b->dims[b->rank - 2],
+                     .cols = y.dims[y.rank - 1],
+                     .a_count = rui_dims(&rows, 0, rows.rank - 2),
+                     .b_count = rui_dims(b, 0, b->rank - 2),
+                     .batches = batches,
+                     .a_at = at,
+                     .b_at = at + batches,
+                     .moved = b->dtype == RU_U8 ? 128 : 0,
+                     .a_sign = a->dtype == RU_I8,
+                     .left = !no_zero(lo, n, 2)};
+    s->right = s->moved != 0 || !no_zero(lo, n, 3);
+    s->each = ru_node_has_in(n, 3) && ru_type_count(rui_type(lo, n->in[3])) > 1;
+    return s;
+}
+
+ru_status rui_lower_dnnl_matmul_integer_any(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    int64_t a_dims[RU_RANK_MAX], b_dims[RU_RANK_MAX], y_dims[RU_RANK_MAX];
+    any_state *s = any_fits(lo, n) ? any_new(lo, n, a_dims, b_dims) : NULL;
+    if (s == NULL) {
+        return any_fits(lo, n) ? rui_done(lo) : RU_E_UNSUPPORTED;
+    }
+    const ru_type *ty = rui_type(lo, n->out[0]), *tb = rui_type(lo, n->in[1]);
+    int nd = tb->rank == 2 ? 2 : (int)ty->rank;
+    for (int d = 0; d < nd; d++) {
+        y_dims[d] = nd == 2 ? (d == 0 ? s->rows : s->cols) : ty->dims[d];
+    }
+    dnnl_memory_desc_t a = rui_md_plain(lo, nd, a_dims, s->a_sign ? dnnl_s8 : dnnl_u8);
+    dnnl_memory_desc_t c = rui_md_plain(lo, nd, b_dims, dnnl_s8);
+    dnnl_memory_desc_t y = rui_md_plain(lo, nd, y_dims, dnnl_s32);
+    dnnl_matmul_desc_t md;
+    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&md, &a, &c, NULL, &y);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &md, NULL));
+    if (pd == NULL || !is_exact(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    rui_buf right = rui_in_plain(lo, n->in[1]);
+    if (s->moved != 0) {
+        rui_buf bufs[2] = {right, rui_workspace(lo, ru_type_count(tb))};
+        rui_emit(lo, &(rui_step){.kernel = "kern move bytes",
+                                 .fn = move_run,
+                                 .state = s,
+                                 .bufs = bufs,
+                                 .n_bufs = 2});
+        right = bufs[1];
+    }
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &a);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, right, NULL);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    RU_TRY(rui_prim_emit(&p, "matmul integer"));
+    if (!s->left && !s->right) {
+        return rui_done(lo);
+    }
+    rui_buf bufs[ANY_BUFS] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[0]), right};
+    for (uint32_t k = 2; k < 4; k++) {
+        bufs[ANY_A_ZERO + k - 2] = ru_node_has_in(n, k) ? rui_in_plain(lo, n->in[k]) : (rui_buf){0};
+    }
+    bufs[ANY_ROWS] = rui_scratch(lo, s->right ? s->a_count * s->rows * 4 : 0);
+    bufs[ANY_COLS] = rui_scratch(lo, s->left ? s->b_count * s->cols * 4 : 0);
+    rui_emit(lo, &(rui_step){.kernel = "kern zero points",
+                             .fn = any_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = ANY_BUFS});
+    return rui_done(lo);
 }
 
 /* Channels last, so that those of a place stand side by side. */

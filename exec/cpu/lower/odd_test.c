@@ -53,6 +53,151 @@ static void gemms_of_doubles(void **state)
     }
 }
 
+/* Element-wise ops of doubles, and broadcasts whose rows are short, long, repeated and spread. */
+static void maps_of_doubles(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {
+        RU_OP_Abs,  RU_OP_Asinh, RU_OP_Atan,     RU_OP_Ceil,       RU_OP_Cos,  RU_OP_Erf,
+        RU_OP_Exp,  RU_OP_Floor, RU_OP_Log,      RU_OP_Neg,        RU_OP_Relu, RU_OP_Round,
+        RU_OP_Sign, RU_OP_Sin,   RU_OP_Softplus, RU_OP_Softsign,   RU_OP_Sqrt, RU_OP_Sigmoid,
+        RU_OP_Tan,  RU_OP_Tanh,  RU_OP_Cosh,     RU_OP_Reciprocal, RU_OP_Sinh, RU_OP_Acos};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops); k++) {
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F64, 7, 333));
+        bool positive = ops[k] == RU_OP_Log || ops[k] == RU_OP_Sqrt;
+        x = positive ? ru_build_op1(&t.b, RU_OP_Abs, x, NULL) : x;
+        ru_build_output(&t.b, ru_build_op1(&t.b, ops[k], x, NULL), "y");
+        fast_and_right(&t, 1e-14, ru_op_get(ops[k])->name);
+    }
+}
+
+/* Shapes of the operands; those of the result follow. */
+static const int64_t spread_shapes[][2][4] = {
+    {{700, 3}, {700, 1}},       {{700, 3}, {1, 3}},           {{1, 9, 1, 32}, {4, 1, 6, 1}},
+    {{31, 5, 67}, {31, 1, 67}}, {{2, 9, 7, 7}, {1, 9, 1, 1}}, {{6, 1, 50, 40}, {6, 30, 50, 1}},
+    {{33, 1031}, {33, 1}},      {{3, 1, 300}, {3, 4, 1}},     {{1, 1}, {40, 300}},
+    {{40, 300}, {40, 300}},     {{5, 1, 2, 1}, {1, 3, 1, 2}}, {{16, 4, 8, 16}, {16, 1, 1, 16}}};
+
+static void broadcasts(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_Add, RU_OP_Div, RU_OP_Max, RU_OP_Less, RU_OP_Sub, RU_OP_Mean};
+    static const ru_dtype types[] = {RU_F32, RU_F64, RU_I64, RU_U8};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(spread_shapes) * 24 * 2; k++) {
+        const int64_t(*dims)[4] = spread_shapes[k / 48];
+        ru_dtype type = types[k / 12 % 4];
+        ru_op op = ops[k / 2 % 6];
+        bool whole = !ru_dtype_is_float(type);
+        if ((op == RU_OP_Mean && type != RU_F32) || (op == RU_OP_Div && whole)) {
+            continue;
+        }
+        net t;
+        net_init(&t);
+        ru_value_id in[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t rank = dims[i][2] == 0 ? 2 : dims[i][3] == 0 ? 3 : 4;
+            in[i] = input(&t, i == 0 ? "a" : "b", ru_type_make(type, rank, dims[i]));
+        }
+        ru_value_id x = in[k % 2], y = in[1 - k % 2], z = ru_build_op2(&t.b, op, x, y, NULL);
+        if (op == RU_OP_Less) {
+            z = ru_build_op3(&t.b, RU_OP_Where, z, x, y, NULL);
+        }
+        ru_build_output(&t.b, z, "y");
+        char name[48];
+        snprintf(name, sizeof name, "broadcast %u of %s", k, ru_op_get(op)->name);
+        fast_and_right(&t, 1e-6, name);
+    }
+}
+
+/* A scale for each place of an axis, of which few elements or many share one. */
+static void scales_of_places(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_U8, RU_I8, RU_I16, RU_U16};
+    for (uint32_t k = 0; k < 4 * 3 * 2; k++) {
+        const int64_t dims[] = {5, 70, k % 2 == 0 ? 3 : 130};
+        uint32_t axis = k / 2 % 3;
+        ru_type of_q = ru_type_make(types[k / 6], 3, dims);
+        net t;
+        net_init(&t);
+        ru_value_id s = input(&t, "s", ru_type_make(RU_F32, 1, &dims[axis]));
+        ru_value_id z = input(&t, "z", ru_type_make(types[k / 6], 1, &dims[axis]));
+        ru_value_id q = input(&t, "q", of_q), y;
+        s = ru_build_op1(&t.b, RU_OP_Softplus, s, NULL);
+        ru_value_id in[] = {q, s, z};
+        ru_build_node(&t.b, RU_OP_DequantizeLinear, in, 3, (ru_attr[]){RU_AI(axis, axis), RU_A_END},
+                      &y, 1);
+        ru_build_output(&t.b, y, "y");
+        in[0] = y; /* back again: whole numbers, which no rounding moves */
+        ru_build_node(&t.b, RU_OP_QuantizeLinear, in, 3, (ru_attr[]){RU_AI(axis, axis), RU_A_END},
+                      &y, 1);
+        ru_build_output(&t.b, y, "again");
+        char name[32];
+        snprintf(name, sizeof name, "scales %u", k);
+        fast_and_right(&t, 1e-6, name);
+    }
+}
+
+/* Beside large inputs the logarithm of the sum keeps its digits: along rows of all kinds. */
+static void logarithms_beside_large_inputs(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{3, 5, 700}, {40, 3, 6}, {3, 90, 20}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 2; k++) {
+        net t;
+        net_init(&t);
+        ru_type whole = ru_type_make(RU_F32, 3, shapes[k / 2]);
+        ru_value_id x = input(&t, "x", whole), far = ru_build_const_f32(&t.b, 0x1p20f);
+        x = ru_build_op1(&t.b, RU_OP_Round,
+                         ru_build_op2(&t.b, RU_OP_Mul, x, ru_build_const_f32(&t.b, 4), NULL), NULL);
+        ru_value_id y =
+            ru_build_op1(&t.b, RU_OP_LogSoftmax, ru_build_op2(&t.b, RU_OP_Add, x, far, NULL),
+                         (ru_attr[]){RU_AI(axis, 2 - k % 2), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        fast_and_right(&t, 1e-5, "log softmax of large inputs");
+    }
+}
+
+/* Zero points and shapes of ONNX's products of bytes, on CPUs with dot products of bytes. */
+static void products_of_bytes(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2][4] = {
+        {{40, 33}, {33, 50}},           {{1, 512}, {512, 70}},      {{3, 5, 9}, {9, 11}},
+        {{2, 3, 5, 64}, {2, 3, 64, 7}}, {{2, 1, 5, 9}, {3, 9, 11}}, {{1, 4, 7}, {3, 7, 2}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 16; k++) {
+        const int64_t(*dims)[4] = shapes[k / 16];
+        ru_dtype ta = k % 2 == 0 ? RU_U8 : RU_I8, tb = k / 2 % 2 == 0 ? RU_U8 : RU_I8;
+        net t;
+        net_init(&t);
+        ru_value_id in[4] = {{0}};
+        uint32_t rank[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            rank[i] = dims[i][2] == 0 ? 2 : dims[i][3] == 0 ? 3 : 4;
+            in[i] = input(&t, i == 0 ? "a" : "b", ru_type_make(i == 0 ? ta : tb, rank[i], dims[i]));
+        }
+        if (k / 4 % 4 != 0) {
+            in[2] = input(&t, "az", ru_type_scalar(ta));
+        }
+        if (k / 4 % 4 >= 2) {
+            int64_t n = k / 4 % 4 == 2 ? 1 : dims[1][rank[1] - 1];
+            in[3] = input(&t, "bz", ru_type_make(tb, 1, &n));
+        }
+        ru_value_id y;
+        ru_build_node(&t.b, RU_OP_MatMulInteger, in,
+                      in[3].v != 0   ? 4
+                      : in[2].v != 0 ? 3
+                                     : 2,
+                      NULL, &y, 1);
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "product of bytes %u", k);
+        agrees(&t, 0, name, false);
+    }
+}
+
 /* Computed in f32 and rounded once. */
 static void products_of_halves(void **state)
 {
@@ -558,8 +703,9 @@ static void dropout_tells_its_mask(void **state)
     ru_arena_fini(&t.arena);
 }
 
-RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask),
-         cmocka_unit_test(short_rows_that_repeat),
+RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask), cmocka_unit_test(maps_of_doubles),
+         cmocka_unit_test(broadcasts), cmocka_unit_test(scales_of_places),
+         cmocka_unit_test(products_of_bytes), cmocka_unit_test(short_rows_that_repeat),
          cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
