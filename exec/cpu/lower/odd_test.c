@@ -105,7 +105,7 @@ static void broadcasts(void **state)
             z = ru_build_op3(&t.b, RU_OP_Where, z, x, y, NULL);
         }
         ru_build_output(&t.b, z, "y");
-        char name[48];
+        char name[64];
         snprintf(name, sizeof name, "broadcast %u of %s", k, ru_op_get(op)->name);
         fast_and_right(&t, 1e-6, name);
     }
@@ -705,7 +705,8 @@ static void dropout_tells_its_mask(void **state)
 
 RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask), cmocka_unit_test(maps_of_doubles),
          cmocka_unit_test(broadcasts), cmocka_unit_test(scales_of_places),
-         cmocka_unit_test(products_of_bytes), cmocka_unit_test(short_rows_that_repeat),
+         cmocka_unit_test(products_of_bytes), cmocka_unit_test(logarithms_beside_large_inputs),
+         cmocka_unit_test(short_rows_that_repeat),
          cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
