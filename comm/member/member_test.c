@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/member/member_impl.h"
+#include "test/many.h"
 #include "test/test.h"
 #include "test/wire/member_chaos.h"
 
@@ -294,8 +295,7 @@ static void test_statuses(void **state)
 static void test_chaos(void **state)
 {
     (void)state;
-    enum { SEEDS = 2000 };
-    for (uint64_t k = 1; k <= SEEDS; k++) {
+    for (uint64_t k = 1, n = ru_test_many(2000, 4); k <= n; k++) {
         chaos_run(ru_test_seed() + k, CHAOS_ALL_VOTE, false);
     }
     assert_true(chaos_run(7, CHAOS_ALL_VOTE, false) == chaos_run(7, CHAOS_ALL_VOTE, false));
@@ -530,12 +530,12 @@ static void test_garbage(void **state)
 static void test_thousand(void **state)
 {
     (void)state;
-    enum { N = 1000 };
-    world_options o = {.seed = 5, .nodes = N, .owner_delay_ns = 200 * ms};
+    const uint32_t many = (uint32_t)ru_test_many(1000, 5);
+    world_options o = {.seed = 5, .nodes = many, .owner_delay_ns = 200 * ms};
     world *w = world_new(&o);
     world_start(w, 0, -1);
     must(w, world_run_ms(w, 100));
-    for (uint32_t i = 1; i < N; i++) {
+    for (uint32_t i = 1; i < many; i++) {
         world_start(w, i, 0);
     }
     must(w, world_run_ms(w, 3000));
@@ -543,16 +543,16 @@ static void test_thousand(void **state)
     int64_t sends = world_sends(w);
     must(w, world_run_ms(w, 1000));
     /* Ten beats to and from the leader a second each; the rest of the connections are idle. */
-    assert_true(world_sends(w) - sends <= 22 * N);
+    assert_true(world_sends(w) - sends <= 22 * many);
     for (uint32_t i = 0; i < 5; i++) { /* the leader and the next in line at once, and two more */
-        (i % 2 == 0 ? world_kill : world_vanish)(w, i < 4 ? i : 500);
+        (i % 2 == 0 ? world_kill : world_vanish)(w, i < 4 ? i : many / 2);
     }
     ru_time t = world_now(w);
     must(w, world_run_ms(w, 1500));
     must_settle(w);
     uint32_t n;
     const world_view *v = world_views(w, &n);
-    assert_int_equal(v[n - 1].n, N - 5);
+    assert_int_equal(v[n - 1].n, many - 5);
     assert_true(v[n - 1].at.ns - t.ns < 1300 * ms);
     world_free(w);
 }

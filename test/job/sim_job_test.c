@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "test/many.h"
 #include "test/test.h"
 
 static ru_sim_job_result run(const ru_sim_job *job)
@@ -85,7 +86,7 @@ static void words_before_the_group_is_open_are_kept(void **state)
 static void faults_by_seed_break_nothing(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 40; seed++) {
+    for (uint64_t seed = 0, n = ru_test_many(40, 3); seed < n; seed++) {
         (void)run_seed(seed);
     }
 }
@@ -132,8 +133,8 @@ static void members_that_serve_may_be_lost(void **state)
         assert_int_equal(r.committed, 12);
         assert_int_equal(r.redone, 0);
     }
-    for (uint64_t seed = RU_SIM_SERVERS_FROM; seed < RU_SIM_SERVERS_FROM + 15; seed++) {
-        (void)run_seed(seed);
+    for (uint64_t k = 0, n = ru_test_many(15, 3); k < n; k++) {
+        (void)run_seed(RU_SIM_SERVERS_FROM + k);
     }
     /* One that is cut off hears of a view from another than the leader; then the job ends. */
     (void)run_seed(RU_SIM_SERVERS_FROM + 365);
@@ -143,8 +144,8 @@ static void members_that_serve_may_be_lost(void **state)
 static void programs_train_as_devices_do(void **state)
 {
     (void)state;
-    for (uint64_t seed = RU_SIM_PROGRAM_FROM; seed < RU_SIM_PROGRAM_FROM + 15; seed++) {
-        (void)run_seed(seed);
+    for (uint64_t k = 0, n = ru_test_many(15, 3); k < n; k++) {
+        (void)run_seed(RU_SIM_PROGRAM_FROM + k);
     }
 }
 
