@@ -103,6 +103,24 @@ static void put_totals(const totals *t, ru_text *out)
     ru_text_put(out, "\n");
 }
 
+/* The bucket of a disk or a network, at the end of a window. */
+static void put_meter(const json_t *window, const char *name, ru_text *out)
+{
+    const json_t *m = json_object_get(window, name);
+    if (!json_is_object(m)) {
+        return;
+    }
+    ru_text_putf(out, "%s: %.4g of %.4g left, %.4g a second used of at most %.4g", name,
+                 number(m, "level"), number(m, "cap"), number(m, "use"), number(m, "rate"));
+    if (json_is_true(json_object_get(m, "empty"))) {
+        ru_text_put(out, "; empty, so this is what it earns\n");
+    } else if (isfinite(number(m, "empty_s"))) {
+        ru_text_putf(out, "; empty in %.0f s at that use\n", number(m, "empty_s"));
+    } else {
+        ru_text_put(out, "; it does not end at that use\n");
+    }
+}
+
 ru_status ru_burst_explain(const char *folder, uint32_t rows, ru_arena *arena, ru_text *out,
                            ru_err *err)
 {
@@ -127,6 +145,7 @@ ru_status ru_burst_explain(const char *folder, uint32_t rows, ru_arena *arena, r
         ru_table_col(&t, columns[k], k == 1 || k > 10 ? RU_TABLE_LEFT : RU_TABLE_RIGHT);
     }
     totals all = {0};
+    json_t *last = NULL;
     ru_str rest = ru_str_n(text, n), line;
     while (ru_str_next(&rest, '\n', &line)) {
         json_t *o = json_loadb(line.p, (size_t)line.n, 0, NULL);
@@ -135,11 +154,17 @@ ru_status ru_burst_explain(const char *folder, uint32_t rows, ru_arena *arena, r
             if (at + rows >= lines) {
                 put_row(&t, o);
             }
+            json_decref(last);
+            last = json_incref(o);
         }
         at++;
         json_decref(o);
     }
-    RU_TRY(ru_table_print(&t, 0, out, err));
+    ru_status st = ru_table_print(&t, 0, out, err);
     put_totals(&all, out);
+    put_meter(last, "disk", out);
+    put_meter(last, "network", out);
+    json_decref(last);
+    RU_TRY(st);
     return out->cut ? RU_FAIL(err, RU_E_MEM, "no memory for an explanation") : RU_OK;
 }

@@ -24,6 +24,8 @@ static const double period_ns = 1e7; /* longer ones make all that waits wait so 
 
 typedef struct saved {
     double level, launch;
+    double meter_level[RU_BURST_METERS];
+    int64_t meter_count[RU_BURST_METERS];
     int64_t cpu_ns, wall_ns;
     ru_conf_f64s measured; /* ru_pace_save */
 } saved;
@@ -31,6 +33,8 @@ typedef struct saved {
 typedef struct service {
     const ru_burst_options *opt;
     ru_pace *pace;
+    double cores; /* that the service may use; 0: no limit yet */
+    ru_meter meters[RU_BURST_METERS];
     ru_source source;
     ru_source_news *news;
     ru_loop *loop;
@@ -53,7 +57,8 @@ typedef struct service {
 static ru_status group_of(const ru_burst_options *o, ru_group **out, ru_err *err)
 {
     char name[128];
-    const ru_group_limits none = {.measured = RU_GROUP_CPU, .alone = true};
+    const uint32_t disk = o->meters[0].kind != RU_METER_NONE ? RU_GROUP_IO : 0;
+    const ru_group_limits none = {.measured = RU_GROUP_CPU | disk, .alone = true};
     (void)snprintf(name, sizeof name, "rubato-burst/%s", o->name);
     /* Without the quota of an earlier one. */
     ru_status st = ru_group_make(name, &none, NULL, NULL, out, err);
@@ -64,11 +69,15 @@ static ru_status group_of(const ru_burst_options *o, ru_group **out, ru_err *err
                                       o->name);
 }
 
-static ru_status set_quota(service *s, double cores, ru_err *err)
+/* What is in force for the processor and the disk. */
+static ru_status set_limits(service *s, ru_err *err)
 {
-    RU_CHECK(cores > 0);
-    const ru_group_limits l = {.cpu_quota_ns = (int64_t)(cores * period_ns),
-                               .cpu_period_ns = (int64_t)period_ns};
+    const ru_meter *disk = &s->meters[0];
+    RU_CHECK(s->cores > 0);
+    const ru_group_limits l = {.cpu_quota_ns = (int64_t)(s->cores * period_ns),
+                               .cpu_period_ns = (int64_t)period_ns,
+                               .io = &disk->io,
+                               .n_io = disk->opt->kind != RU_METER_NONE && disk->rate > 0};
     return ru_group_set(s->group, &l, err);
 }
 
@@ -124,6 +133,10 @@ static const ru_conf_field saved_fields[] = {
     RU_ROW(I64, saved, cpu_ns, NULL, "processor time that was counted"),
     RU_ROW(I64, saved, wall_ns, NULL, "when, since 1970"),
     RU_ROW(F64_LIST, saved, measured, "[]", "what the latency model is fitted to"),
+    RU_ROW_AS("disk_level", F64, saved, meter_level[0], "-1", "tokens of the disk"),
+    RU_ROW_AS("disk_count", I64, saved, meter_count[0], "0", "its counter"),
+    RU_ROW_AS("network_level", F64, saved, meter_level[1], "-1", "tokens of the network"),
+    RU_ROW_AS("network_count", I64, saved, meter_count[1], "0", "its counter"),
 };
 static const ru_conf_table saved_table = RU_TABLE("state", saved, saved_fields, "a bucket");
 
@@ -135,11 +148,15 @@ static ru_status save(const service *s, ru_err *err)
     const char *path = ru_path_join(&arena, s->opt->folder, "state.json");
     double *numbers = RU_NEW(&arena, double, RU_PACE_SAVED);
     if (numbers != NULL) {
-        const saved is = {s->pace->bucket.earned,
-                          s->pace->bucket.launch,
-                          s->cpu_ns,
-                          ru_clock_wall_ns(),
-                          {numbers, ru_pace_save(s->pace, numbers)}};
+        saved is = {.level = s->pace->bucket.earned,
+                    .launch = s->pace->bucket.launch,
+                    .cpu_ns = s->cpu_ns,
+                    .wall_ns = ru_clock_wall_ns(),
+                    .measured = {numbers, ru_pace_save(s->pace, numbers)}};
+        for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+            is.meter_level[k] = s->meters[k].known ? s->meters[k].bucket.earned : -1;
+            is.meter_count[k] = s->meters[k].count;
+        }
         ru_json j = ru_json_into(&t);
         ru_fields_json(&saved_table, &is, NULL, &j);
     }
@@ -148,6 +165,23 @@ static ru_status save(const service *s, ru_err *err)
                        : ru_file_own(path, t.p, t.n, err);
     ru_arena_fini(&arena);
     return st;
+}
+
+/* A bucket of before; a counter that is lower than then is another one. */
+static void restore_meter(ru_meter *m, double level, int64_t count, double gap_s)
+{
+    ru_group_figures none = {.read_bytes = -1, .write_bytes = -1, .read_ops = -1, .write_ops = -1};
+    if (m->opt->kind == RU_METER_NONE || level < 0) {
+        return;
+    }
+    int64_t now = ru_meter_count(m, &none); /* a disk is counted by the group, which is new */
+    double used = now > count ? (double)(now - count) : 0;
+    m->bucket.earned = fmin(level, m->opt->rules.cap);
+    if (gap_s > 0) {
+        ru_credit_rules r = m->opt->rules;
+        r.burst = fmax(r.burst, used / gap_s);
+        (void)ru_credit_run(&r, &m->bucket, used / gap_s, gap_s * m->opt->clock);
+    }
 }
 
 /* The bucket as it was left, and what happened since: the group's counter went on. */
@@ -171,6 +205,9 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     s->pace->bucket =
         (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
     ru_pace_resume(s->pace, is.measured.at, is.measured.n);
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        restore_meter(&s->meters[k], is.meter_level[k], is.meter_count[k], gap_s);
+    }
     if (gap_s > 0) {
         (void)ru_credit_run(r, &s->pace->bucket, fmax(used_s, 0) / 60 / gap_s,
                             gap_s * s->opt->pace.clock);
@@ -192,6 +229,26 @@ static ru_status open_windows(service *s, ru_arena *arena, ru_err *err)
         RU_TRY(ru_path_rename(path, old, err));
     }
     return ru_log_file_open(path, true, &s->windows, err);
+}
+
+static void put_meters(const service *s, ru_json *j)
+{
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        const ru_meter *m = &s->meters[k];
+        if (m->opt->kind != RU_METER_NONE) {
+            ru_json_open(j, m->opt->name, '{');
+            ru_json_f64(j, "level", ru_credit_level(&m->bucket));
+            ru_json_f64(j, "cap", m->opt->rules.cap);
+            ru_json_f64(j, "use", m->use);
+            ru_json_f64(j, "rate", m->rate);
+            ru_json_bool(j, "empty", m->limited);
+            ru_json_f64(j, "empty_s", m->empty_s);
+            if (m->alarm[0] != 0) {
+                ru_json_str(j, "alarm", m->alarm);
+            }
+            ru_json_close(j);
+        }
+    }
 }
 
 static ru_status put_window(service *s, const ru_pace_record *r, const char *alarm, ru_err *err)
@@ -229,6 +286,7 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     if (alarm[0] != 0) {
         ru_json_str(&j, "alarm", alarm);
     }
+    put_meters(s, &j);
     if (r->input != NULL) {
         ru_json_raw(&j, "input", r->input);
     }
@@ -241,7 +299,7 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     return st;
 }
 
-static void tell(const ru_pace_record *r)
+static void tell(const service *s, const ru_pace_record *r)
 {
     char text[512], phase[16];
     ru_text t = ru_text_into(text, sizeof text);
@@ -257,6 +315,13 @@ static void tell(const ru_pace_record *r)
     ru_text_putf(&t, ", %.4g credits", r->level);
     if (isfinite(r->empty_s)) {
         ru_text_putf(&t, ", empty in %.0f s", r->empty_s);
+    }
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        const ru_meter *m = &s->meters[k];
+        if (m->opt->kind != RU_METER_NONE) {
+            ru_text_putf(&t, ", %s %.4g %s", m->opt->name, ru_credit_level(&m->bucket),
+                         m->limited ? "(empty)" : "left");
+        }
     }
     ru_text_putf(&t, "; then %.2f: %.200s\n", r->next_speed, r->why);
     ru_self_tell(t.p, t.n);
@@ -317,6 +382,39 @@ static ru_status listen_to(service *s, ru_err *err)
     return RU_OK;
 }
 
+static ru_status tick_meters(service *s, const ru_group_figures *f, ru_time now, bool *other,
+                             ru_err *err)
+{
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        ru_meter *m = &s->meters[k];
+        int64_t count = m->opt->kind != RU_METER_NONE ? ru_meter_count(m, f) : 0;
+        if (count < 0) {
+            return RU_FAIL(err, RU_E_MISSING, "the kernel does not count what %s uses of the %s",
+                           s->opt->name, m->opt->name);
+        }
+        bool first = !m->known;
+        if (m->opt->kind != RU_METER_NONE && ru_meter_step(m, count, now)) {
+            RU_TRY(ru_meter_set(m, err));
+            *other = true;
+        }
+        if (first && m->known) { /* what passed before there was a limit is not the bucket's */
+            m->count = ru_meter_count(m, f);
+        }
+    }
+    return RU_OK;
+}
+
+static void end_meters(service *s, ru_time now)
+{
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        ru_meter *m = &s->meters[k];
+        ru_meter_window(m, now);
+        if (m->alarm[0] != 0) {
+            ru_log(RU_LOG_WARN, "burst", "credits", "%s: %s", s->opt->name, m->alarm);
+        }
+    }
+}
+
 static ru_status tick(service *s, ru_time now, ru_err *err)
 {
     ru_group_figures f;
@@ -336,16 +434,18 @@ static ru_status tick(service *s, ru_time now, ru_err *err)
     s->cpu_ns = f.cpu_ns;
     s->ticks++;
     ru_pace_step(s->pace, &t, &fx);
-    if (fx.quota) {
-        RU_TRY(set_quota(s, fx.cores, err));
-    }
+    s->cores = fx.quota ? fx.cores : s->cores;
+    bool other = fx.quota;
+    RU_TRY(tick_meters(s, &f, now, &other, err));
+    RU_TRY(other && s->cores > 0 ? set_limits(s, err) : RU_OK);
     if (fx.load) {
         RU_TRY(start_load(s, fx.clients, err));
     }
     if (fx.record) {
+        end_meters(s, now);
         RU_TRY(put_window(s, &fx.window, fx.alarm, err));
         RU_TRY(save(s, err));
-        tell(&fx.window);
+        tell(s, &fx.window);
     }
     if (fx.alarm[0] != 0) {
         ru_log(RU_LOG_WARN, "burst", "credits", "%s: %s", s->opt->name, fx.alarm);
@@ -407,6 +507,9 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 static ru_status open_all(service *s, uint64_t seed, ru_arena *arena, ru_err *err)
 {
     RU_TRY(ru_pace_init(s->pace, &s->opt->pace, seed, err));
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        RU_TRY(ru_meter_open(&s->meters[k], &s->opt->meters[k], arena, err));
+    }
     RU_TRY(group_of(s->opt, &s->group, err));
     RU_TRY(ru_loop_open(&s->loop, err));
     RU_TRY(start_guard(s, err));
@@ -434,11 +537,19 @@ static ru_status run(service *s, ru_err *err)
     return save(s, err);
 }
 
+static void clear_meters(const ru_burst_options *o)
+{
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        ru_meter_clear(&o->meters[k]);
+    }
+}
+
 static void close_all(service *s)
 {
     ru_process_close(s->load);
     if (s->group != NULL) {
         ru_err err;
+        clear_meters(s->opt);
         const ru_group_limits none = {.measured = RU_GROUP_CPU};
         if (ru_group_set(s->group, &none, &err) != RU_OK) {
             ru_log(RU_LOG_WARN, "burst", "quota", "%s keeps its quota: %s", s->opt->name, err.text);
@@ -505,6 +616,7 @@ ru_status ru_burst_guard(const ru_burst_options *o, ru_err *err)
         st = RU_OK;
     } else if (st == RU_OK) {
         ru_err left;
+        clear_meters(o);
         (void)!ru_group_remove(group, &left);
         ru_group_close(group);
     }

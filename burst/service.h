@@ -6,6 +6,8 @@
  *   FOLDER/state.json      the bucket, for the next start
  *   FOLDER/log             what the guard says
  *
+ * Buckets of its disk and network (burst/meter.h) are kept beside: their limits, and alarms.
+ *
  * The quota does not outlive who set it: a guard (this program again) waits for the end of this
  * process and takes the quota away, and so does the next start.
  *
@@ -13,8 +15,11 @@
 #ifndef RU_BURST_SERVICE_H
 #define RU_BURST_SERVICE_H
 
+#include "burst/meter.h"
 #include "burst/pace.h"
 #include "burst/source.h"
+
+enum { RU_BURST_METERS = 2 };
 
 typedef struct ru_burst_options {
     const char *name;     /* of the service: a word for a control group */
@@ -23,8 +28,9 @@ typedef struct ru_burst_options {
     const char *load;     /* one command that makes the profile's load, for sh; "": none */
     ru_pace_options pace;
     ru_source_options source;
-    int64_t patience_ns;      /* end after so long; 0: at a stop signal */
-    const char *const *guard; /* [NULL] command of the guard */
+    ru_meter_options meters[RU_BURST_METERS]; /* disk and network, or none */
+    int64_t patience_ns;                      /* end after so long; 0: at a stop signal */
+    const char *const *guard;                 /* [NULL] command of the guard */
 } ru_burst_options;
 
 /* Until a stop signal; then the service runs without a quota. Errors: RU_E_MISSING (pid file, log,

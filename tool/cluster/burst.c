@@ -11,6 +11,13 @@ typedef struct cpu_in {
     double cores, credits_per_hour, cap, level, launch;
 } cpu_in;
 
+typedef struct meter_in { /* of a disk or a network */
+    const char *at;
+    uint32_t count; /* 0: bytes, 1: operations */
+    int64_t earn_bytes, burst_bytes, cap_bytes, level_bytes;
+    double earn, burst, cap, level;
+} meter_in;
+
 typedef struct profile_in {
     const char *load;
     ru_conf_i64s clients;
@@ -20,6 +27,7 @@ typedef struct burst_in {
     const char *name, *folder, *pid_file, *access_log, *metrics, *histogram;
     uint32_t column;
     cpu_in cpu;
+    meter_in disk, network;
     profile_in profile;
     double quantile, margin, gain_min, speed_min, clock;
     int64_t slo_ns, think_ns, window_ns, reserve_ns;
@@ -36,6 +44,41 @@ static const ru_conf_field cpu_fields[] = {
            RU_IN(0, 1e9)),
 };
 static const ru_conf_table cpu_table = RU_TABLE("cpu", cpu_in, cpu_fields, "processor credits");
+
+#define BYTES_ROWS                                                                        \
+    RU_ROW_AS("earn", SIZE, meter_in, earn_bytes, "0B", "bytes earned in a second",       \
+              RU_IN(0, 1e15)),                                                            \
+        RU_ROW_AS("burst", SIZE, meter_in, burst_bytes, "0B",                             \
+                  "most bytes in a second, while there are any left", RU_IN(0, 1e15)),    \
+        RU_ROW_AS("cap", SIZE, meter_in, cap_bytes, "0B", "most bytes that can be saved", \
+                  RU_IN(0, 1e18)),                                                        \
+        RU_ROW_AS("level", SIZE, meter_in, level_bytes, "0B", "bytes at the first start", \
+                  RU_IN(0, 1e18))
+
+static const ru_conf_field network_fields[] = {
+    RU_ROW_AS("interface", TEXT, meter_in, at, "", "network interface; empty: no bucket"),
+    BYTES_ROWS,
+};
+static const ru_conf_table network_table = RU_TABLE(
+    "network", meter_in, network_fields, "credits of a network card, by the bytes that it sends");
+
+static const ru_conf_field disk_fields[] = {
+    RU_ROW_AS("path", TEXT, meter_in, at, "",
+              "a path on the disk, or its device; empty: no bucket"),
+    BYTES_ROWS,
+    RU_ROW_AS("ops_earn", F64, meter_in, earn, "0",
+              "operations earned in a second, in place of bytes: 3 for each GiB of AWS's gp2, at "
+              "least 100",
+              RU_IN(0, 1e9)),
+    RU_ROW_AS("ops_burst", F64, meter_in, burst, "3000", "most operations in a second",
+              RU_IN(0, 1e9)),
+    RU_ROW_AS("ops_cap", F64, meter_in, cap, "5400000", "most operations that can be saved",
+              RU_IN(0, 1e12)),
+    RU_ROW_AS("ops_level", F64, meter_in, level, "5400000", "operations at the first start",
+              RU_IN(0, 1e12)),
+};
+static const ru_conf_table disk_table = RU_TABLE(
+    "disk", meter_in, disk_fields, "credits of a disk, by what the service reads and writes there");
 
 static const ru_conf_field profile_fields[] = {
     RU_ROW(
@@ -81,6 +124,8 @@ static const ru_conf_field fields[] = {
     RU_ROW(TEXT, burst_in, histogram, "rubato_serve_request_duration_seconds",
            "name of the histogram of latencies there"),
     RU_ROW(SECTION, burst_in, cpu, NULL, "processor credits", .table = &cpu_table),
+    RU_ROW(SECTION, burst_in, disk, NULL, "credits of a disk", .table = &disk_table),
+    RU_ROW(SECTION, burst_in, network, NULL, "credits of a network card", .table = &network_table),
     RU_ROW(SECTION, burst_in, profile, NULL, "what the latency model is fitted to first",
            .table = &profile_table),
     RU_ROW_AS("slo", TIME, burst_in, slo_ns, NULL, "the quantile of latency must not exceed it",
@@ -132,6 +177,24 @@ static void put_pace(const burst_in *in, ru_pace_options *out)
     }
 }
 
+static void put_meter(const burst_in *in, const meter_in *m, const char *name, ru_meter_kind kind,
+                      ru_meter_options *out)
+{
+    bool ops = kind == RU_METER_DISK_BYTES && m->earn > 0;
+    *out = (ru_meter_options){.kind = m->at[0] == 0 ? RU_METER_NONE
+                                      : ops         ? RU_METER_DISK_OPS
+                                                    : kind,
+                              .name = name,
+                              .service = in->name,
+                              .at = m->at,
+                              .rules = {.earn = ops ? m->earn : (double)m->earn_bytes,
+                                        .burst = ops ? m->burst : (double)m->burst_bytes,
+                                        .cap = ops ? m->cap : (double)m->cap_bytes},
+                              .level = ops ? m->level : (double)m->level_bytes,
+                              .clock = in->clock,
+                              .reserve_s = 1e-9 * (double)in->reserve_ns};
+}
+
 ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *out, ru_err *err)
 {
     char *text;
@@ -170,6 +233,12 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
                                          .histogram = in.histogram},
                               .guard = guard};
     put_pace(&in, &out->pace);
+    in.disk.at = placed(arena, dir, in.disk.at);
+    if (in.disk.at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a service");
+    }
+    put_meter(&in, &in.disk, "disk", RU_METER_DISK_BYTES, &out->meters[0]);
+    put_meter(&in, &in.network, "network", RU_METER_NETWORK, &out->meters[1]);
     return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for a service");
