@@ -1,0 +1,192 @@
+#!/bin/bash
+# Buckets of a service's disk and network: burst_meters.sh PATH_OF_RUBATO. Needs root, control groups and network namespaces; what
+# this machine lacks ends it with 77.
+#
+#   1. network: a service sends through an interface that has 600 MB saved, earns 100 kB/s and bursts to 1 MB/s, an hour in a minute. It is bounded
+#      to what it earns when they are spent; the level is that of the bytes that the other end got within 2 % of the cap; the alarm comes before.
+#      An interface that somebody shapes is refused.
+#   2. the pacer is killed: its guard takes the queue away.
+#   3. disk: what the service writes around the cache counts, and is bounded when the bucket is empty.
+set -euo pipefail
+rubato=$(realpath "$1")
+lab=$(dirname "$(realpath "$0")")
+bash "$lab/net.sh" check || exit $?
+bash "$lab/group.sh" check cpu io || exit $?
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-meters-XXXXXX")
+net=m$(($$ % 10000)) name=meters$$
+pids=() pacer='' failed=0
+cleanup() {
+    [[ -z $pacer ]] || kill -9 "$pacer" 2>/dev/null || true
+    [[ ${#pids[@]} -eq 0 ]] || kill -9 "${pids[@]}" 2>/dev/null || true
+    wait 2>/dev/null || true
+    bash "$lab/net.sh" down "$net" 2>/dev/null || true
+    find /sys/fs/cgroup -depth -type d -path "*/rubato-burst/$name*" -exec rmdir {} + 2>/dev/null || true
+    rm -rf "$work" "/dev/shm/${work##*/}"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    cat said log 2>/dev/null | tail -n 20 >&2 || true
+    failed=1
+}
+waits() { # WHAT COMMAND...: until it is so
+    local what=$1 k
+    shift
+    for ((k = 0; k < 300; k++)); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    fail "$what"
+}
+bash "$lab/net.sh" up "$net" 2 --owner $$ >/dev/null
+in1() { bash "$lab/net.sh" in "$net" 1 "$@"; }
+to=$(bash "$lab/net.sh" addr "$net" 2)
+card_of() { bash "$lab/net.sh" in "$net" "$1" ip -o -4 addr show | awk '$2 != "lo" { print $2; exit }' | cut -d@ -f1; }
+card=$(card_of 1)
+in1 tc qdisc del dev "$card" root 2>/dev/null || true
+cat >sink.py <<'PY'
+import socket, sys, threading, time
+s = socket.create_server((sys.argv[1], 25077))
+def count(): # what came through the interface, headers too, by the clock of the windows
+    with open("got", "w", buffering=1) as log:
+        while True:
+            line = next(l for l in open("/proc/self/net/dev") if l.strip().startswith(sys.argv[2] + ":"))
+            log.write("%d %s\n" % (time.time_ns(), line.split(":")[1].split()[0]))
+            time.sleep(0.02)
+threading.Thread(target=count, daemon=True).start()
+c, _ = s.accept()
+while c.recv(1 << 16):
+    pass
+PY
+cat >send.py <<'PY'
+import socket, sys, time
+for k in range(100):
+    try:
+        c = socket.create_connection((sys.argv[1], 25077))
+        break
+    except OSError:
+        time.sleep(0.1)
+open("send.pid", "w").write(str(__import__("os").getpid()))
+while True:
+    t = time.time()
+    c.sendall(b"x" * 20000)
+    print("GET / 200 %.6f" % (time.time() - t), flush=True)
+PY
+bash "$lab/net.sh" in "$net" 2 python3 sink.py "$to" "$(card_of 2)" &
+pids+=($!)
+: >access.log
+bash "$lab/net.sh" in "$net" 1 python3 send.py "$to" >>access.log 2>send.err &
+pids+=($!)
+waits 'the service does not begin' test -s send.pid
+pids+=("$(cat send.pid)")
+cat >service.yaml <<FILE
+name: $name
+folder: out
+pid_file: send.pid
+access_log: access.log
+cpu: {cores: 1, credits_per_hour: 10, cap: 280, level: 200}
+network: {interface: $card, earn: 100kB, burst: 1MB, cap: 1GB, level: 600MB}
+slo: 2s
+window: 1s
+clock: 60
+reserve: 300s
+FILE
+in1 tc qdisc add dev "$card" root handle 1: tbf rate 1gbit burst 64kb latency 50ms
+code=0
+in1 "$rubato" cluster burst service.yaml >said 2>log || code=$?
+[[ $code == 75 ]] && grep -q 'somebody set up' log || fail "a shaped interface: ended with $code"
+in1 tc qdisc del dev "$card" root
+nsenter --net="/run/netns/ru-$net-1" "$rubato" cluster burst service.yaml >said 2>log & # a number that is its own
+pacer=$!
+rate() { in1 tc qdisc show dev "$card" root | sed -n 's/.* tbf .*rate \([^ ]*\) .*/\1/p'; }
+is_rate() { [[ $(rate) == "$1" ]]; }
+waits "the interface is not bounded to what it may burst: $(rate)" is_rate 8Mbit
+waits "it is not bounded to what it earns: $(rate)" is_rate 800Kbit
+grep -q 'credits of the network end in' log || fail 'no alarm before the bucket was empty'
+cat >level.py <<'PY'
+# The level after each window, from what the other side counted alone: KEY FOLDER FILE CAP EARN
+import bisect, json, sys
+key, folder, file, cap, earn = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5])
+rows = [json.loads(l) for l in open(folder + "/windows.jsonl")]
+got = [tuple(map(int, l.split())) for l in open(file) if l.count(" ") == 1 and l.endswith("\n")]
+times = [t for t, _ in got]
+def at(t):
+    k = min(max(bisect.bisect(times, t), 1), len(got) - 1)
+    (a, x), (b, y) = got[k - 1], got[k]
+    return x + (y - x) * (t - a) / (b - a)
+first, worst, used = rows[0], 0, 0
+for r in rows[1:]:
+    if r[key]["empty"]:
+        break
+    dt = (r["wall_ns"] - first["wall_ns"]) * 1e-9
+    want = first[key]["level"] + 60 * (earn * dt - (at(r["wall_ns"]) - at(first["wall_ns"])))
+    worst = max(worst, abs(want - r[key]["level"]) / cap)
+    used += 1
+print("%s: level off by at most %.2f %% of the cap in %d windows" % (key, 100 * worst, used))
+sys.exit(not (worst <= 0.02 and used > 2))
+PY
+python3 level.py network out got 1e9 1e5 || fail "the level is not that of the bytes"
+"$rubato" cluster explain service.yaml | grep -q '^network: .* of 1e+09 left' || fail 'explain does not tell of the network'
+[[ $failed -ne 0 ]] || echo "ok: a network's bucket"
+
+# -- 2
+kill -9 "$pacer"
+wait "$pacer" 2>/dev/null || true
+pacer=''
+is_free() { [[ -z $(rate) ]]; }
+waits 'the guard leaves a limit on the interface' is_free
+[[ $failed -ne 0 ]] || echo "ok: the limit does not outlive its owner"
+
+# -- 3
+cat >write.py <<'PY'
+import mmap, os, time
+f = os.open("data", os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600)
+b = mmap.mmap(-1, 1 << 18)
+open("write.pid", "w").write(str(os.getpid()))
+k, log = 0, open("/dev/shm/" + os.path.basename(os.getcwd()), "w", buffering=1)
+while True:
+    t = time.time()
+    k += os.pwrite(f, b, k % (64 << 20))
+    log.write("%d %d\n" % (time.time_ns(), k))
+    print("PUT / 200 %.6f" % (time.time() - t), flush=True)
+PY
+: >disk.log
+python3 write.py >>disk.log 2>write.err &
+pids+=($!)
+waits 'nothing is written' test -s write.pid
+cat >disk.yaml <<FILE
+name: $name-disk
+folder: disk
+pid_file: write.pid
+access_log: disk.log
+cpu: {cores: 1, credits_per_hour: 10, cap: 280, level: 200}
+disk: {path: $work, earn: 1MB, burst: 8MB, cap: 3GB, level: 2.5GB}
+slo: 2s
+window: 1s
+clock: 60
+FILE
+"$rubato" cluster burst disk.yaml >said 2>log &
+pacer=$!
+emptied() { [[ -s disk/windows.jsonl ]] && grep -q '"empty":true,"empty_s"' disk/windows.jsonl; }
+waits 'its bucket is never empty' emptied
+python3 level.py disk disk "/dev/shm/${work##*/}" 3e9 1e6 || fail "the level is not that of the bytes"
+n=$(wc -l <disk/windows.jsonl)
+three() { (($(wc -l <disk/windows.jsonl) >= n + 3)); }
+waits 'no windows' three
+python3 - "$n" <<'PY' || fail "the disk is not bounded to what it earns"
+import json, sys
+rows = [json.loads(l) for l in open("disk/windows.jsonl")]
+use = [r["disk"]["use"] for r in rows]
+burst = max(use[:3])
+late = sorted(use[int(sys.argv[1]):])[0]
+print("used at most %.2f MB/s before, %.2f MB/s when empty" % (burst * 1e-6, late * 1e-6))
+sys.exit(not (burst < 8e6 * 1.25 and late < 1.25e6))
+PY
+kill -TERM "$pacer"
+code=0
+wait "$pacer" || code=$?
+pacer=''
+[[ $code == 0 ]] || fail "told to stop it ended with $code"
+[[ $failed -ne 0 ]] || echo "ok: a disk's bucket"
+exit $failed
