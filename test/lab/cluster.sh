@@ -9,50 +9,14 @@
 #   5. the cluster goes down and up again: jobs continue from their checkpoints; a higher priority takes slots.
 #   6. a node bounds its workers: one that needs more memory is held, and told so; its groups are gone afterwards.
 #      As root: the workers of a user run under the user's account, without more rights, in a folder that is the user's alone.
-set -euo pipefail
-rubato=$(realpath "$1")
+. "$(dirname "$0")/clusters.sh"
 storm_s=${2:-12}
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-cluster-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
 victim=
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; } # FILE of one process
-cleanup() {
-    local f
-    for f in "$work"/{cl,tight}/run/*.pid "$work"/{cl,tight}/jobs/*/tell.*; do
-        [[ ! -f $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cluster() { "$rubato" cluster "$@"; }
-field() { # JOB KEY: of ps
-    cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"
-}
-becomes() { # JOB KEY VALUE [TENTHS]
-    local now='' k
-    for ((k = 0; k < ${4:-1200}; k++)); do
-        now=$(field "$1" "$2" || true)
-        [[ $now != "$3" ]] || return 0
-        sleep 0.1
-    done
-    fail "job $1: $2 is '$now', not '$3'"
-    cluster ps >&2 || true
-    tail -n 5 cl/log/* >&2
-}
+leaves() { [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null || true; }
 told() { # FILE that a worker tells in: its number
     local k
     for ((k = 0; k < 1200; k++)); do [[ ! -s $1 ]] || break; sleep 0.1; done
     pid_of <(head -1 "$1")
-}
-workers() { # JOB: its living processes
-    pgrep -f -- "--out $work/cl/jobs/$1 " | sort || true
 }
 post() { # FILE: to /jobs, past the program's own checks; prints the first line of the answer
     local http line=''

@@ -9,8 +9,7 @@
 #   5. the connection ends between the commit and its answer: what was asked is refused as not known, and is done once.
 #   6. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
 #   7. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
-set -euo pipefail
-rubato=$(realpath "$1")
+. "$(dirname "$0")/clusters.sh"
 bin=$(dirname "$(realpath "$(command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1 || true)" 2>/dev/null || true)")
 [[ -x $bin/postgres ]] || { echo "skipped: there is no PostgreSQL (scripts/setup check)"; exit 77; }
 as=() account=$(id -un)
@@ -18,41 +17,18 @@ if [[ $(id -u) -eq 0 ]]; then
     account=$(getent passwd postgres nobody | head -1 | cut -d: -f1)
     as=(setpriv --reuid="$account" --regid="$(id -g "$account")" --clear-groups)
 fi
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-database-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0 server='' others=()
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/*/run/*.pid "$work"/*/jobs/*/tell.*; do
-        [[ ! -f $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
+server='' others=()
+leaves() {
     [[ ${#others[@]} -eq 0 ]] || kill -9 "${others[@]}" 2>/dev/null || true
     if [[ -n $server ]] && kill -QUIT "$server" 2>/dev/null; then
         tail -f /dev/null --pid="$server" -s 0.1 # else it writes into what is removed
     fi
     wait 2>/dev/null || true
-    rm -rf "$work"
 }
-trap cleanup EXIT
-cd "$work"
 fail() {
     echo "FAIL: $*" >&2
     tail -n 4 cl/log/* standby.a server.log >&2 2>/dev/null || true
     failed=1
-}
-cluster() { "$rubato" cluster "$@"; }
-field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
-waits_for() { # TEXT COMMAND...: until it says so
-    local want=$1 now='' k
-    shift
-    for ((k = 0; k < 1200; k++)); do
-        now=$("$@" 2>/dev/null || true)
-        [[ $now != "$want" ]] || return 0
-        sleep 0.1
-    done
-    fail "$*: '$now', not '$want'"
-    exit 1
 }
 until_so() { # COMMAND...
     local k
@@ -70,7 +46,6 @@ refused() { # CODE TEXT COMMAND...: in one sentence that has the text
     [[ $code -eq $want && $(wc -l <err.txt) -eq 1 ]] && grep -q "$text" err.txt || fail "$*: code $code, expected $want: $(cat err.txt)"
     if grep -q "$secret" err.txt; then fail "$* tells the password"; fi
 }
-workers() { pgrep -f -- "--out $work/cl/jobs/$1 " | sort || true; }
 db() { "$bin/psql" -q -h "$work/s" -U rubato -d rubato -v ON_ERROR_STOP=1 -Atc "$1"; }
 
 # -- the server

@@ -4,29 +4,10 @@
 #   1. `up` starts an agent on each host; a job lies on both, grows and shrinks; the worker that stays is the same process.
 #   2. the agent of a host is killed and `up` starts it again there: it finds its worker.
 #   3. a host that nobody reaches is told as such, with what ssh said; `down` leaves nothing.
-set -euo pipefail
-rubato=$(realpath "$1")
-net=$(realpath "$(dirname "$0")/net.sh")
+. "$(dirname "$0")/clusters.sh"
+net=$here/net.sh lab=ruclh$$
 "$net" check || exit $?
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-cluster-hosts-XXXXXX")
-lab=ruclh$$
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/{cl,other}/run/*.pid "$work"/cl/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    "$net" down "$lab" >/dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
+leaves() { "$net" down "$lab" >/dev/null 2>&1 || true; }
 "$net" up "$lab" 3 --rate 1gbit >/dev/null
 cat >ssh <<SSH
 #!/bin/bash
@@ -40,20 +21,6 @@ SSH
 chmod +x ssh
 export RUBATO_SSH="$work/ssh"
 cluster() { "$net" in "$lab" 1 "$rubato" cluster "$@"; }
-field() { # JOB KEY: of ps
-    cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"
-}
-becomes() { # JOB KEY VALUE
-    local now='' k
-    for ((k = 0; k < 300; k++)); do
-        now=$(field "$1" "$2" || true)
-        [[ $now != "$3" ]] || return 0
-        sleep 0.1
-    done
-    fail "job $1: $2 is '$now', not '$3'"
-    cluster ps >&2 || true
-    tail -n 5 cl/log/* >&2
-}
 cat >mlp.yaml <<JOB
 name: far
 model: {zoo: mlp, hidden: [16]}
@@ -84,7 +51,6 @@ kill -0 "$first" 2>/dev/null || fail "the worker that stays was started again"
 echo "ok: a job over three hosts"
 
 # -- 2
-workers() { pgrep -f -- "--out $work/cl/jobs/1 " | sort; }
 before=$(workers)
 old=$(pid_of cl/run/h2.pid)
 kill -9 "$old"

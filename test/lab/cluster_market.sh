@@ -2,39 +2,7 @@
 # Nodes that a cluster rents on a market: cluster_market.sh PATH_OF_RUBATO. A file of prices is replayed at 720:1: an hour is
 # five seconds. Nodes come when a job can use them, are renewed, taken back when the price rises above the bid (a job that still
 # has a node goes on, the other one waits and continues), and given back at the end of their hour when nobody needs them. The scheduler is killed meanwhile.
-set -euo pipefail
-rubato=$(realpath "$1")
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-market-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/{cl,calm}/run/*.pid "$work"/{cl,calm}/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cluster() { "$rubato" cluster "$@"; }
-waits_for() { # TEXT COMMAND...: until it says so
-    local want=$1 now='' k
-    shift
-    for ((k = 0; k < 1200; k++)); do
-        now=$("$@" 2>/dev/null || true)
-        [[ $now != "$want" ]] || return 0
-        sleep 0.1
-    done
-    fail "$*: '$now', not '$want'"
-    { cluster ps; cluster nodes; cluster audit | tail -n 40; tail -n 8 c*/log/*; } >&2 || true
-}
-field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
-audit_has() { ! grep -q "$1" <<<"$(cluster audit)" || echo yes; }
+. "$(dirname "$0")/clusters.sh"
 explain_has() { ! grep -q "$1" <<<"$(cluster explain 2)" || echo yes; }
 calm1_is() { cluster nodes | awk '$1 == "calm1" { print $5 }'; }
 none_is_up() { cluster nodes | awk '/^spot/ { n++; out += / not rented/ } END { if (n == 3 && out == 3) print "yes" }'; }

@@ -4,40 +4,7 @@
 #   1. tiresias: a job that has used up the upper queue makes room for one that has not, and comes back after it; a scheduler
 #      that was killed, or ended, has the same queues; explain and audit tell the method; capture gives the plan with the same id.
 #   2. the file names another method: the next scheduler plans by it, with the jobs that are there.
-set -euo pipefail
-rubato=$(realpath "$1")
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-methods-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cluster() { "$rubato" cluster "$@"; }
-field() { # JOB KEY: of ps
-    cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"
-}
-becomes() { # JOB KEY VALUE
-    local now='' k
-    for ((k = 0; k < 1200; k++)); do
-        now=$(field "$1" "$2" || true)
-        [[ $now != "$3" ]] || return 0
-        sleep 0.1
-    done
-    fail "job $1: $2 is '$now', not '$3'"
-    cluster ps >&2 || true
-    tail -n 5 cl/log/* >&2
-}
+. "$(dirname "$0")/clusters.sh"
 explains() { # JOB TEXT
     cluster explain "$1" >told
     grep -qF "$2" told || fail "explain $1 does not say '$2': $(cat told)"

@@ -2,25 +2,7 @@
 # Jobs that move: cluster_moves.sh PATH_OF_RUBATO. A job of one worker with 12 MB of state is driven from node to node and back,
 # each time as soon as the one before is empty: who has the state stays until the successor has it, so the job never starts again.
 # Workers are slow where the machine can bound them (a tenth of a core), so that the state takes its time.
-set -euo pipefail
-rubato=$(realpath "$1")
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-moves-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
-cleanup() {
-    local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cluster() { "$rubato" cluster "$@"; }
+. "$(dirname "$0")/clusters.sh"
 until_is() { # WHAT TEXT COMMAND...: until what it prints has the text
     local what=$1 text=$2 k
     shift 2

@@ -1,28 +1,10 @@
 #!/bin/bash
 # Nodes that a cloud takes away: cluster_notice.sh PATH_OF_RUBATO. A server speaks as the metadata of AWS (IMDSv2: without a
 # token nothing is told) and of GCP do. At a notice the workers move in place, the agent ends, no sample is lost.
-set -euo pipefail
-rubato=$(realpath "$1")
+. "$(dirname "$0")/clusters.sh"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-notice-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
 server=
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    [[ -z $server ]] || kill "$server" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
+leaves() { [[ -z $server ]] || kill "$server" 2>/dev/null || true; }
 cat >metadata.py <<'PYTHON'
 import http.server, os, time
 class Metadata(http.server.BaseHTTPRequestHandler):
@@ -64,19 +46,6 @@ python3 metadata.py &
 server=$!
 for ((k = 0; k < 1200; k++)); do [[ ! -e port ]] || break; sleep 0.05; done
 url=http://127.0.0.1:$(cat port)
-cluster() { "$rubato" cluster "$@"; }
-waits_for() { # TEXT COMMAND...: until it says so
-    local want=$1 now='' k
-    shift
-    for ((k = 0; k < 1200; k++)); do
-        now=$("$@" 2>/dev/null || true)
-        [[ $now != "$want" ]] || return 0
-        sleep 0.1
-    done
-    fail "$*: '$now', not '$want'"
-    { cluster ps; cluster nodes; tail -n 8 cl/log/*; } >&2 || true
-}
-field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
 on() { cluster nodes | awk -v n="$1" '$1 == n { print $4, $5 }'; } # NODE: processes and state
 cat >mlp.yaml <<JOB
 name: spot

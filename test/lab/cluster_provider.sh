@@ -6,43 +6,11 @@
 #      job goes on from its checkpoint. Full, the partition gives none within `patience`: refused, and another one later. `down` leaves no job of Slurm.
 #   2. two commands are a market: one that refuses says why, and the other market is asked; `release` runs for each node that was given.
 #      The scheduler is killed between a request and its node: the node is there once.
-set -euo pipefail
-rubato=$(realpath "$1")
-slurm=$(realpath "$(dirname "$0")/slurm.sh")
+. "$(dirname "$0")/clusters.sh"
+slurm=$here/slurm.sh
 bash "$slurm" check || exit $?
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-provider-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/{low,own}/run/*.pid "$work"/{low,own}/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    bash "$slurm" down "$work/slurm" || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cluster() { "$rubato" cluster "$@"; }
-field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
-audit_has() { ! grep -q "$1" <<<"$(cluster audit)" || echo yes; }
+leaves() { bash "$slurm" down "$work/slurm" || true; }
 audit_n() { grep -c "$1" <<<"$(cluster audit)" || true; }
-waits_for() { # TEXT COMMAND...: until it says so
-    local want=$1 now='' k
-    shift
-    for ((k = 0; k < 1200; k++)); do
-        now=$("$@" 2>/dev/null || true)
-        [[ $now != "$want" ]] || return 0
-        sleep 0.1
-    done
-    fail "$*: '$now', not '$want'"
-    { cluster ps; cluster nodes; squeue -a; cluster audit | tail -n 30; tail -n 8 ./*/log/*; } >&2 || true
-}
 cat >mlp.yaml <<JOB
 name: rents
 model: {zoo: mlp, hidden: [16]}

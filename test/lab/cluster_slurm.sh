@@ -7,45 +7,12 @@
 #      other one stays, no sample is lost.
 #   4. slurmctld is killed and starts again: no worker notices. `down` leaves no job of Slurm.
 #   5. the script of slurm-script trains on Slurm alone.
-set -euo pipefail
-rubato=$(realpath "$1")
-slurm=$(realpath "$(dirname "$0")/slurm.sh")
+. "$(dirname "$0")/clusters.sh"
+slurm=$here/slurm.sh
 bash "$slurm" check || exit $?
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-slurm-XXXXXX")
-export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
-failed=0
-pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
-cleanup() {
-    local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
-    done
-    bash "$slurm" down "$work/slurm" || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
+leaves() { bash "$slurm" down "$work/slurm" || true; }
 SLURM_CONF=$(bash "$slurm" up slurm 3)
 export SLURM_CONF
-cluster() { "$rubato" cluster "$@"; }
-field() { # JOB KEY: of ps
-    cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"
-}
-waits_for() { # TEXT COMMAND...: until it says so
-    local want=$1 now='' k
-    shift
-    for ((k = 0; k < 1800; k++)); do
-        now=$("$@" 2>/dev/null || true)
-        [[ $now != "$want" ]] || return 0
-        sleep 0.1
-    done
-    fail "$*: '$now', not '$want'"
-    { cluster ps; cluster nodes; squeue -a; tail -n 8 cl/log/*; } >&2 || true
-}
 agents() { squeue -h -t RUNNING -p main -o %i | wc -l; }
 cat >mlp.yaml <<JOB
 name: guest
@@ -74,7 +41,6 @@ waits_for 1 agents
 echo "ok: nodes come and go with the jobs"
 
 # -- 2
-workers() { pgrep -f -- "--out $work/cl/jobs/1 " | sort || true; }
 kept=$(squeue -h -p main -o %i)
 kill -9 "$(pid_of cl/run/scheduler.pid)"
 sed -i 's/nodes: 3/nodes: 3, nodes_min: 3/' cluster.yaml
@@ -91,15 +57,15 @@ echo "ok: another scheduler"
 # -- 3
 in_job() { cluster explain 1 | sed -n 's/.*; \([0-9]* of [0-9]*\) processes are in the job/\1/p'; }
 waits_for '2 of 2' in_job
-before=$(workers)
+before=$(workers 1)
 busy() { cluster nodes | awk '$4 == 1 { print substr($1, 6) }' | head -1; } # a seat with a worker
 job_of() { squeue -h -p main -o '%i %j' | awk -v s="-$1" 'substr($2, length($2) - length(s) + 1) == s { print $1 }'; }
 node=$(squeue -h -j "$(job_of "$(busy)")" -o %N)
 urgent=$(sbatch --parsable -p urgent -N1 -n1 -c2 -w "$node" --job-name=other -o /dev/null --wrap 'exec sleep 600')
 waits_for RUNNING squeue -h -j "$urgent" -o %T
 waits_for '2 of 2' in_job
-[[ -n $(comm -12 <(echo "$before") <(workers)) ]] || fail "no worker stayed through the preemption"
-[[ $(workers) != "$before" ]] || fail "no worker was preempted on $node"
+[[ -n $(comm -12 <(echo "$before") <(workers 1)) ]] || fail "no worker stayed through the preemption"
+[[ $(workers 1) != "$before" ]] || fail "no worker was preempted on $node"
 [[ $(field 1 generation) == 1 ]] || fail "the job was started again by the preemption"
 grep -q 'notice node slurm' cl/log/slurm* || fail "no agent had a notice: $(cat cl/log/*)"
 scancel "$urgent"
@@ -107,7 +73,7 @@ waits_for 3 up_nodes
 echo "ok: preemption"
 
 # -- 4
-before=$(workers)
+before=$(workers 1)
 # It saves what it knows within 5 s, and forgets the rest.
 mark=saved-$$
 scontrol update JobId="$(squeue -h -p main -o %i | head -1)" Comment=$mark || fail "no job of Slurm can be marked"
@@ -116,7 +82,7 @@ waits_for yes saved
 bash "$slurm" stop slurm slurmctld
 bash "$slurm" start slurm slurmctld
 waits_for 3 agents
-[[ $(workers) == "$before" ]] || fail "workers changed while slurmctld was away"
+[[ $(workers 1) == "$before" ]] || fail "workers changed while slurmctld was away"
 cluster cancel 1 >/dev/null
 waits_for cancelled field 1 state
 grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
