@@ -9,8 +9,7 @@
  *     static ru_status run(ru_cmd_in *in, ru_err *err) { ... ru_cmd_text(in, "out") ... }
  *     const ru_cmd rui_cmd_train = {
  *         .name = "train", .summary = "train the model of a job file", .run = run,
- *         .opts = opts, .n_opts = RU_ARRAY_LEN(opts),
- *         .args = "JOB.yaml", .arg_min = 1, .arg_max = 1, ...};
+ *         RU_CMD_ARGS("JOB.yaml", 1, 1), RU_CMD_LISTS(opts, examples), ...};
  *
  * Commands with verbs (`rubato data make`) have `subs` instead of `run`.
  *
@@ -89,6 +88,13 @@ struct ru_cmd {
     bool computes; /* uses the compute threads: main sets how long they spin before it starts */
     ru_status (*run)(ru_cmd_in *in, ru_err *err);
 };
+
+/* In a command's constant: its arguments, at least and at most; its options and examples, arrays.
+ */
+#define RU_CMD_ARGS(args_, min_, max_) .args = (args_), .arg_min = (min_), .arg_max = (max_)
+#define RU_CMD_LISTS(opts_, examples_)                                       \
+    .opts = (opts_), .n_opts = RU_ARRAY_LEN(opts_), .examples = (examples_), \
+    .n_examples = RU_ARRAY_LEN(examples_)
 
 /* What a command gets. Everything lives until the program ends. */
 struct ru_cmd_in {

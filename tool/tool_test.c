@@ -27,9 +27,7 @@ static ru_status run_nothing(ru_cmd_in *in, ru_err *err)
 
 static const ru_cmd sample = {.name = "sample",
                               .summary = "try things",
-                              .args = "FILE [FILE]",
-                              .arg_min = 1,
-                              .arg_max = 2,
+                              RU_CMD_ARGS("FILE [FILE]", 1, 2),
                               .opts = opts,
                               .n_opts = RU_ARRAY_LEN(opts),
                               .called = "np=-w N|max-restarts=-w MIN:MAX",

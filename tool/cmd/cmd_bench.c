@@ -60,13 +60,8 @@ const ru_cmd rui_cmd_bench = {
              "the rounds and the ratio; a ratio above 1 means that Rubato is better. If a peer "
              "system is not installed, the output says so and names the command that installs it. "
              "Every number is measured now; no stored number is shown.",
-    .args = "[NAME] [REPLAY]...",
-    .arg_min = 0,
-    .arg_max = 32,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("[NAME] [REPLAY]...", 0, 32),
+    RU_CMD_LISTS(opts, examples),
     .exits = "69 the program rubato-bench is not installed",
     .run = run,
 };

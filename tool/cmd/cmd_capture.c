@@ -70,13 +70,8 @@ const ru_cmd rui_cmd_capture = {
         "cluster`): nodes, jobs, and what its last round and its markets asked the policies alloc "
         "and bid. `rubato explain`, `rubato plan` and "
         "`rubato sim` read it on any machine.",
-    .args = "HOST:PORT|http://HOST:PORT|FOLDER",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("HOST:PORT|http://HOST:PORT|FOLDER", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "69 no worker answers, or the token is not the job's|75 the job has no leader at the "
              "moment; try again",
     .run = run,

@@ -132,10 +132,7 @@ const ru_cmd rui_cmd_doctor = {
         "works despite warnings; they do not change the exit code.",
     .args = "[DIR]",
     .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_LISTS(opts, examples),
     .exits = "69 training cannot run here",
     .run = run,
 };

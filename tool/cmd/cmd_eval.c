@@ -202,13 +202,8 @@ const ru_cmd rui_cmd_eval = {
         "complete one, or the checkpoint that you name. "
         "Prints loss and metrics over all samples; each sample counts once. "
         "With data.strict: false a damaged sample counts not at all, and a line says how many.",
-    .args = "RUN_OR_CHECKPOINT",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN_OR_CHECKPOINT", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits =
         "65 the data or the checkpoint is damaged, or --from serves other weights or another "
         "model|66 the run or its data does not exist|69 nobody serves weights at --from, or it "

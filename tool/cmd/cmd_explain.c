@@ -553,13 +553,8 @@ const ru_cmd rui_cmd_explain = {
         "the output shows how long that request was parsed, buffered, queued and computed. Of a "
         "job with an app it "
         "shows the methods that its keys choose, and of one that plans nothing it says so.",
-    .args = "RUN|ADDRESS [POLICY|REQUEST|pQ]",
-    .arg_min = 1,
-    .arg_max = 2,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN|ADDRESS [POLICY|REQUEST|pQ]", 1, 2),
+    RU_CMD_LISTS(opts, examples),
     .exits = "2 there is no such policy|66 there is no such run, or it lacks the facts|78 the "
              "world file is not valid",
     .run = run,

@@ -263,13 +263,8 @@ const ru_cmd rui_cmd_export = {
         "those after them, and a line gives the numbers. With --listen the weights are served "
         "instead: "
         "each guest has limits of its own and reaches nothing else.",
-    .args = "RUN",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 ONNX cannot express the model|66 the run or a file is missing|73 the output "
              "cannot be created or written|69 the address of --listen is taken",
     .run = run,

@@ -143,13 +143,8 @@ const ru_cmd rui_cmd_function = {
              "control group of its own. A call is Lambda's Invoke over HTTP: the body is an infer "
              "request of the Open Inference Protocol v2 as JSON, and so is the answer. Calls are "
              "answered one at a time.",
-    .args = "[RUN|MODEL.onnx]",
-    .arg_min = 0,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("[RUN|MODEL.onnx]", 0, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 the model is damaged or cannot be served|66 there is no such model",
     .computes = true,
     .run = run,

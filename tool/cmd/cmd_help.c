@@ -71,9 +71,6 @@ const ru_cmd rui_cmd_help = {
     .summary = "show help, manual pages and shell completions",
     .args = "[COMMAND [VERB]]",
     .arg_max = 2,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_LISTS(opts, examples),
     .run = run,
 };

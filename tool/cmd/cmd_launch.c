@@ -91,9 +91,7 @@ const ru_cmd rui_cmd_launch = {
              "RUBATO_JOIN, RUBATO_TOKEN, RUBATO_WORKERS, RUBATO_MIN and RUBATO_MAX. When one dies, "
              "the others continue in the same processes.\n\nWrite -- before the program when it "
              "has options.",
-    .args = "PROGRAM [ARGUMENT]...",
-    .arg_min = 1,
-    .arg_max = UINT32_MAX,
+    RU_CMD_ARGS("PROGRAM [ARGUMENT]...", 1, UINT32_MAX),
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .called = "nproc-per-node=-w N|nproc_per_node=-w N|np=-w N|nnodes=rubato launch --join on the "

@@ -294,13 +294,8 @@ const ru_cmd rui_cmd_plan = {
         "(from `rubato capture`, or world.json of a run), of which Rubato takes the newest "
         "recorded input of the policy or derives an input from the facts; or a file of another "
         "program that the policy reads (`rubato plan POLICY --help-input` lists them).",
-    .args = "[FILE] [POLICY]",
-    .arg_min = 0,
-    .arg_max = 2,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("[FILE] [POLICY]", 0, 2),
+    RU_CMD_LISTS(opts, examples),
     .exits = "2 there is no such policy|65 no valid plan exists, or the file is damaged|66 there "
              "is no such file|78 the input is not valid",
     .run = run,

@@ -392,13 +392,8 @@ const ru_cmd rui_cmd_plot = {
         "Reads the metrics.jsonl of each run and writes one SVG picture, which every browser "
         "shows. The x axis is the step; lines of steps are means of neighbours. A run may still "
         "be training.",
-    .args = "RUN...",
-    .arg_min = 1,
-    .arg_max = RUNS_MAX,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN...", 1, RUNS_MAX),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 a run has no step yet|66 a folder is not a run|69 rsvg-convert is not there",
     .run = run,
 };

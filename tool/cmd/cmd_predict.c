@@ -647,13 +647,8 @@ const ru_cmd rui_cmd_predict = {
         "language model continues the text of --prompt. With --from the weights come from another "
         "process, in the order in which the model needs them, and the first samples are "
         "computed meanwhile; the answers are the same bits.",
-    .args = "RUN_OR_CHECKPOINT [FILE]...",
-    .arg_min = 1,
-    .arg_max = UINT32_MAX,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN_OR_CHECKPOINT [FILE]...", 1, UINT32_MAX),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 a row or the checkpoint is damaged, or --from serves other weights or another "
              "model|66 the run does not exist|69 nobody serves weights at --from, or it went",
     .computes = true,

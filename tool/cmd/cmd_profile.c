@@ -235,13 +235,8 @@ const ru_cmd rui_cmd_profile = {
         "FILE` shows them, and `rubato plan JOB --cluster CLUSTER --facts FILE` predicts steps "
         "from them, also of nets that were not profiled. "
         "Checkpoints and runs are not touched.",
-    .args = "JOB.yaml...",
-    .arg_min = 1,
-    .arg_max = 64,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("JOB.yaml...", 1, 64),
+    RU_CMD_LISTS(opts, examples),
     .computes = true,
     .exits = "66 there is no such file, or no control groups|69 a signal ended the process of a "
              "quota|77 no permission to "

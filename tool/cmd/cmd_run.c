@@ -485,13 +485,8 @@ const ru_cmd rui_cmd_run = {
              "If other data determine sizes or branches, the ops before them run once, while the "
              "model is opened. "
              "Symbolic dimensions take their values from the arrays or from --dim.",
-    .args = "MODEL.onnx",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("MODEL.onnx", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 the model or the arrays are damaged or not supported|66 a file or an input is "
              "missing|73 the output cannot be created or written",
     .computes = true,

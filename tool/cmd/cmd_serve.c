@@ -484,13 +484,8 @@ const ru_cmd rui_cmd_serve = {
         "where the model has it free. Samples of a run are prepared as in training (data.mean, "
         "data.std, columns). The first Ctrl-C or SIGTERM answers what is under way and ends, "
         "the second ends at once.",
-    .args = "RUN|MODEL.onnx|REPOSITORY",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN|MODEL.onnx|REPOSITORY", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 the model is damaged or cannot be served|66 there is no such model|69 the address "
              "is taken",
     .computes = true,

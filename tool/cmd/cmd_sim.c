@@ -266,13 +266,8 @@ const ru_cmd rui_cmd_sim = {
              "Devices and links take virtual time according to the facts of the file. Ops take "
              "their measured time, or the time of a model over flops and bytes. The link model is "
              "fitted to measured collectives.",
-    .args = "RUN",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "66 there is no such run, or it lacks the facts|69 the links are too slow for so many "
              "workers|75 the simulation takes more than its memory|78 the world file is not valid",
     .run = run,

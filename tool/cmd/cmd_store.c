@@ -717,9 +717,7 @@ static const ru_cmd subs[] = {
      VERB(explain, job_opts)},
     {.summary = "remove a dataset or checkpoint that no process or run uses, or a program's file "
                 "(SPACE/NAME)",
-     .args = "KEY...",
-     .arg_min = 1,
-     .arg_max = UINT32_MAX,
+     RU_CMD_ARGS("KEY...", 1, UINT32_MAX),
      .exits = LOOK_EXITS "|75 a process or a run uses it now",
      VERB(rm, job_opts)},
     {.summary = "compare the checksums of all kept records and checkpoints with their bytes",

@@ -133,13 +133,8 @@ const ru_cmd rui_cmd_top = {
         "behind; bytes a second that it sends for sums of gradients and for copies of the state; "
         "ranks that are silent; causes of lost time; the last events. The view reads files only "
         "and cannot slow the job.",
-    .args = "RUN|HOST:PORT",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN|HOST:PORT", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "66 there is no such run|69 nobody answers at HOST:PORT|77 the token is not the job's",
     .run = run,
 };

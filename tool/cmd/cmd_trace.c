@@ -619,13 +619,8 @@ const ru_cmd rui_cmd_trace = {
         "of a running job: its workers keep a window of steps in RUN/trace/steps-FIRST-END of "
         "the leader's run. After a step that took long, and after the loss of a worker, they keep "
         "the last 5 s in RUN/trace/flight-STEP.",
-    .args = "RUN|HOST:PORT",
-    .arg_min = 1,
-    .arg_max = 1,
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_ARGS("RUN|HOST:PORT", 1, 1),
+    RU_CMD_LISTS(opts, examples),
     .exits = "65 the trace is damaged from its start|66 there is no such run|69 no worker answers, "
              "or the token is not the job's|73 the output cannot "
              "be created or written",

@@ -727,9 +727,7 @@ const ru_cmd rui_cmd_train = {
              "SIGTERM) stops training after the current step, saves a checkpoint and exits with "
              "code 0; the second stops at once. --resume continues a run that was stopped or "
              "killed. The resulting parameters are bit-identical to those of an uninterrupted run.",
-    .args = "JOB.yaml",
-    .arg_min = 0,
-    .arg_max = 1,
+    RU_CMD_ARGS("JOB.yaml", 0, 1),
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .called = called,

@@ -463,10 +463,7 @@ const ru_cmd rui_cmd_worker = {
              "ends.\n\nThe first Ctrl-C leaves the job after the current step; the others "
              "continue. The training data must exist under the paths of the job. Connections to "
              "other machines use TLS 1.3 with the token as the key.",
-    .opts = opts,
-    .n_opts = RU_ARRAY_LEN(opts),
-    .examples = examples,
-    .n_examples = RU_ARRAY_LEN(examples),
+    RU_CMD_LISTS(opts, examples),
     .exits = "1 training diverged|66 an input is missing|69 no worker answers, or the token "
              "differs|73 the run's folder cannot be created or written|75 another job uses the "
              "run's folder|78 data, options or program differ from those of the job",
