@@ -108,7 +108,7 @@ static ru_status put_job(const bench_pipe *t, const net *n, const char *more, ui
 static uint32_t steps_of(const bench_pipe *t, side s)
 {
     bool quick = t->lab.b->quick;
-    return s == DATA || s == MODEL ? (quick ? 3 : 5) : (quick ? 9 : 14);
+    return s == DATA || s == MODEL ? (quick ? 2 : 5) : (quick ? 8 : 14);
 }
 
 static uint32_t skipped(side s)

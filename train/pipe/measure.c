@@ -154,6 +154,35 @@ ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *
     return RU_OK;
 }
 
+/* What m->facts say of adding the gradients of a micro-batch to the sums of the step. */
+static ru_status predict_sums(const meter *m, const ru_stage *s, const ru_exe *e, double *ns,
+                              ru_err *err)
+{
+    const ru_exe_grad *grads;
+    uint32_t n = ru_exe_grads(e, &grads);
+    const ru_graph *g = &s->step.graph;
+    ru_op_fact *ops = RU_NEW(m->arena, ru_op_fact, n + 1);
+    char one[128];
+    if (ops == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_type *t = &ru_graph_value(g, grads[k].value)->type;
+        const char *x = ru_type_print(g, t, one, sizeof one);
+        ops[k] = (ru_op_fact){.op = "AddInto",
+                              .kernel = "kern map2",
+                              .shapes = ru_arena_printf(m->arena, "%s %s > %s", x, x, x),
+                              .device_type = "",
+                              .flops = ru_type_count(t),
+                              .bytes = 3 * grads[k].size_bytes};
+        if (ops[k].shapes == NULL) {
+            return full(err);
+        }
+    }
+    *ns = ru_cost_profile_step(m->facts, ops, n).ns;
+    return RU_OK;
+}
+
 static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_ns,
                             int64_t *backward_ns, int64_t *update_ns, ru_err *err)
 {
@@ -163,10 +192,12 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
     if (m->facts != NULL) {
         ru_meter_told told = {0};
         int64_t micro = m->job->train.accumulate > 1 ? m->job->train.accumulate : 1;
+        double sums = 0;
         ru_status predicted = rui_meter_predict(m, e, &told, err);
+        predicted = predicted == RU_OK && micro > 1 ? predict_sums(m, s, e, &sums, err) : predicted;
         int64_t ns = (int64_t)(told.often_ns * (double)micro);
         *forward_ns = ns / 3; /* a part back computes two products for each of a part forward */
-        *backward_ns = ns - *forward_ns;
+        *backward_ns = ns - *forward_ns + (int64_t)(sums * (double)micro);
         *update_ns = (int64_t)told.once_ns;
         ru_exe_close(e);
         return predicted;
@@ -179,6 +210,9 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
         st = ru_exe_phase(e, RU_PHASE_FORWARD, &args, err);
         ru_time t1 = ru_clock_now();
         st = st == RU_OK ? ru_exe_phase(e, RU_PHASE_BACKWARD, &args, err) : st;
+        if (st == RU_OK && m->job->train.accumulate > 1) { /* to the sums of a step, or others */
+            st = ru_exe_grads_add(e, e, err);
+        }
         f[k % RUNS] = ru_time_since(t1, t0);
         b[k % RUNS] = ru_time_since(ru_clock_now(), t1);
     }
