@@ -5,6 +5,7 @@
 #include <float.h>
 
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/side.h"
 
 /* Rows of at most NARROW results or elements go as if they were so long: what is beside them is
  * made, too, and then overwritten. SLACK: elements that such a row reads behind its line. */
@@ -70,14 +71,13 @@ enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
             y[o] = b;                                                                         \
         }                                                                                     \
     }                                                                                         \
-    RU_KERN_INLINE void name##_along(const ru_kern_pool *p, const type *line,                 \
+    RU_KERN_INLINE void name##_along(int64_t taps, int64_t apart, const type *line,           \
                                      const int64_t stride, type *y, int64_t n)                \
     {                                                                                         \
-        int64_t apart = p->dilation;                                                          \
-        POOL_COUNT(p->taps, name##_taps(line, stride, apart, COUNT, false, y, n));            \
-        for (int64_t c = 3; c < p->taps; c += 3) {                                            \
+        POOL_COUNT(taps, name##_taps(line, stride, apart, COUNT, false, y, n));               \
+        for (int64_t c = 3; c < taps; c += 3) {                                               \
             const type *from = line + c * apart;                                              \
-            POOL_COUNT(p->taps - c, name##_taps(from, stride, apart, COUNT, true, y, n));     \
+            POOL_COUNT(taps - c, name##_taps(from, stride, apart, COUNT, true, y, n));        \
         }                                                                                     \
     }
 
@@ -130,9 +130,9 @@ enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
     {                                                                                              \
         type some[NARROW], *to = room < NARROW ? some : y;                                         \
         if (p->stride == 1) {                                                                      \
-            name##_along(p, line, 1, to, NARROW);                                                  \
+            name##_along(p->taps, p->dilation, line, 1, to, NARROW);                               \
         } else {                                                                                   \
-            name##_along(p, line, 2, to, NARROW);                                                  \
+            name##_along(p->taps, p->dilation, line, 2, to, NARROW);                               \
         }                                                                                          \
         if (to != y) {                                                                             \
             memcpy(y, some, sizeof *y *(size_t)n);                                                 \
@@ -157,11 +157,119 @@ enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
             if (narrow) {                                                                          \
                 name##_narrow(p, line, to, n, (n_from - r - 1) * p->y_step + n);                   \
             } else if (p->stride == 1) {                                                           \
-                name##_along(p, line, 1, to, n);                                                   \
+                name##_along(p->taps, p->dilation, line, 1, to, n);                                \
             } else if (p->stride == 2) {                                                           \
-                name##_along(p, line, 2, to, n);                                                   \
+                name##_along(p->taps, p->dilation, line, 2, to, n);                                \
             } else {                                                                               \
-                name##_along(p, line, p->stride, to, n);                                           \
+                name##_along(p->taps, p->dilation, line, p->stride, to, n);                        \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+/* -- planes side by side -------------------------------------------------------------------------
+ *
+ * Rows of few elements fill no vector. A vector takes the same element of so many planes instead:
+ * the planes are transposed, then joined axis by axis, each result with its own taps, so that
+ * padding, strides and dilation cost nothing per element; the results are transposed back. */
+
+/* The memory: the planes, what was joined along axis 0, along axis 1, and the results. */
+typedef struct side_work {
+    int64_t i0, i1; /* elements of axis 0 that are read */
+    char *x, *plane, *line, *y;
+    int64_t bytes;
+} side_work;
+
+static side_work side_work_of(const ru_kern_side *p, int64_t a0, int64_t a1, char *work)
+{
+    int64_t i0 = p->in[0], i1 = 0;
+    for (int64_t a = a0; a < a1; a++) {
+        const ru_kern_side_taps *t = &p->taps[0][a];
+        i0 = t->n > 0 && t->from < i0 ? t->from : i0;
+        int64_t end = t->from + (t->n - 1) * p->dilation[0] + 1;
+        i1 = t->n > 0 && end > i1 ? end : i1;
+    }
+    side_work w = {.i0 = i0 < i1 ? i0 : 0, .i1 = i0 < i1 ? i1 : 0, .x = work};
+    int64_t inner = p->in[1] * p->in[2];
+    int64_t x = (w.i1 - w.i0) * inner, plane = x + inner, line = plane + p->in[2];
+    w.bytes =
+        RU_KERN_SIDE_BYTES * (line + 2 * (a1 - a0) * p->out[1] * p->out[2]); /* 2: and places */
+    w.plane = work + RU_KERN_SIDE_BYTES * x;
+    w.line = work + RU_KERN_SIDE_BYTES * plane;
+    w.y = work + RU_KERN_SIDE_BYTES * line;
+    return w;
+}
+
+static int64_t side_bytes(const ru_kern_side *p, int64_t a0, int64_t a1)
+{
+    char none;
+    return side_work_of(p, a0, a1, &none).bytes;
+}
+
+#define POOL_SIDE(name, type, outside)                                                             \
+    /* What `t` joins of stretches of n elements, `apart` from each other: there, or in `to` */    \
+    static const type *name##_stretches(const ru_kern_side_taps *t, const type *x, int64_t apart,  \
+                                        type *to, int64_t n)                                       \
+    {                                                                                              \
+        for (int64_t k = 0, c; t->n > 1 && k < t->n; k += c) {                                     \
+            const type *f[JOIN_ROWS];                                                              \
+            for (c = 0; c < JOIN_ROWS && k + c < t->n; c++) {                                      \
+                f[c] = x + (k + c) * apart;                                                        \
+            }                                                                                      \
+            if (k > 0) {                                                                           \
+                POOL_COUNT_4(c, name##_join(f, COUNT, true, to, n));                               \
+            } else {                                                                               \
+                POOL_COUNT_4(c, name##_join(f, COUNT, false, to, n));                              \
+            }                                                                                      \
+        }                                                                                          \
+        return t->n > 1 ? to : x;                                                                  \
+    }                                                                                              \
+    static void name##_side_row(const ru_kern_side *p, const type *line, bool none, type *y)       \
+    {                                                                                              \
+        enum { LANES = RU_KERN_SIDE_BYTES / sizeof(type) };                                        \
+        const ru_kern_side_taps *t = p->taps[2];                                                   \
+        int64_t apart = p->dilation[2] * LANES;                                                    \
+        for (int64_t o = 0, run; o < p->out[2]; o += run) {                                        \
+            const type *from = line + t[o].from * LANES;                                           \
+            type *to = y + o * LANES;                                                              \
+            run = 1;                                                                               \
+            if (none || t[o].n == 0) {                                                             \
+                for (int64_t i = 0; i < LANES; i++) {                                              \
+                    to[i] = outside;                                                               \
+                }                                                                                  \
+                continue;                                                                          \
+            }                                                                                      \
+            while (o + run < p->out[2] && t[o + run].n == t[o].n &&                                \
+                   t[o + run].from == t[o].from + run) {                                           \
+                run++;                                                                             \
+            }                                                                                      \
+            if (run == 1) {                                                                        \
+                name##_along(t[o].n, apart, from, 1, to, LANES);                                   \
+            } else {                                                                               \
+                name##_along(t[o].n, apart, from, 1, to, run *LANES);                              \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_side(const ru_kern_side *p, const side_work *w, int64_t a0, int64_t a1)     \
+    {                                                                                              \
+        enum { LANES = RU_KERN_SIDE_BYTES / sizeof(type) };                                        \
+        int64_t row = p->in[2] * LANES, slice = p->in[1] * row;                                    \
+        type *y = (type *)(void *)w->y;                                                            \
+        for (int64_t a = a0; a < a1; a++) {                                                        \
+            const ru_kern_side_taps *ta = &p->taps[0][a];                                          \
+            const type *x = (const type *)(const void *)w->x, *plane = x;                          \
+            if (ta->n > 0) {                                                                       \
+                plane = name##_stretches(ta, x + (ta->from - w->i0) * slice,                       \
+                                         p->dilation[0] * slice, (type *)(void *)w->plane, slice); \
+            }                                                                                      \
+            for (int64_t b = 0; b < p->out[1]; b++, y += p->out[2] * LANES) {                      \
+                const ru_kern_side_taps *tb = &p->taps[1][b];                                      \
+                bool none = ta->n * tb->n == 0;                                                    \
+                const type *line = x;                                                              \
+                if (!none) {                                                                       \
+                    line = name##_stretches(tb, plane + tb->from * row, p->dilation[1] * row,      \
+                                            (type *)(void *)w->line, row);                         \
+                }                                                                                  \
+                name##_side_row(p, line, none, y);                                                 \
             }                                                                                      \
         }                                                                                          \
     }
@@ -178,6 +286,10 @@ POOL_KIND(max_f32, float, -INFINITY, count == 2 ? larger(v, b) : kv_max(v, b))
 POOL_KIND(max_u8, uint8_t, 0, v > b ? v : b)
 POOL_KIND(max_i8, int8_t, INT8_MIN, v > b ? v : b)
 POOL_KIND(sum_f32, float, 0.0f, b + v)
+POOL_SIDE(max_f32, float, -INFINITY)
+POOL_SIDE(max_u8, uint8_t, 0)
+POOL_SIDE(max_i8, int8_t, INT8_MIN)
+POOL_SIDE(sum_f32, float, 0.0f)
 
 /* -- LpPool: powers of large and small numbers are beyond f32, not beyond double ----------------
  */
@@ -252,9 +364,9 @@ static void power_line(const ru_kern_pool *p, const ru_kern_pool_from *from, dou
         double sum[ROOTS];
         int64_t m = kv_min_i64(ROOTS, n - o);
         if (p->stride == 2) {
-            sum_f64_along(p, line + o * 2, 2, sum, m);
+            sum_f64_along(p->taps, p->dilation, line + o * 2, 2, sum, m);
         } else {
-            sum_f64_along(p, line + o * p->stride, p->stride, sum, m);
+            sum_f64_along(p->taps, p->dilation, line + o * p->stride, p->stride, sum, m);
         }
         roots(p->power, sum, y + o, m);
     }
@@ -307,3 +419,101 @@ void RUI_K(rui_kern_pool_place)(const ru_kern_pool *p, const float *x, int32_t p
         }
     }
 }
+
+/* -- planes side by side: means, places, and all kinds -------------------------------------------
+ */
+
+enum { SIDE_FLOATS = RU_KERN_SIDE_BYTES / sizeof(float) };
+
+static void side_means(const ru_kern_side *p, int64_t a0, int64_t a1, float *y)
+{
+    int64_t rows = (a1 - a0) * p->out[1];
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t area = p->taps[0][a0 + r / p->out[1]].all * p->taps[1][r % p->out[1]].all;
+        for (int64_t o = 0; o < p->out[2]; o++, y += SIDE_FLOATS) {
+            int64_t count = area * p->taps[2][o].all;
+            float c = count > 0 ? (float)count : 1.0f; /* of no taps 0 */
+#pragma omp simd
+            for (int64_t i = 0; i < SIDE_FLOATS; i++) {
+                y[i] /= c;
+            }
+        }
+    }
+}
+
+/* The largest of one result's taps in each plane and where it is: the first of equal ones. */
+static void side_place(const ru_kern_side *p, const float *x, const ru_kern_side_taps *const *t,
+                       int64_t i0, float *y, int32_t *at)
+{
+    for (int64_t i = 0; i < SIDE_FLOATS; i++) {
+        y[i] = -INFINITY;
+        at[i] = -1;
+    }
+    int64_t cells = t[0]->n * t[1]->n * t[2]->n;
+    for (int64_t k = 0; k < cells; k++) {
+        int64_t a = t[0]->from + k / (t[1]->n * t[2]->n) * p->dilation[0];
+        int64_t b = t[1]->from + k / t[2]->n % t[1]->n * p->dilation[1];
+        int64_t c = t[2]->from + k % t[2]->n * p->dilation[2];
+        int64_t by_row = (a * p->in[1] + b) * p->in[2] + c;
+        int64_t by_column = (c * p->in[1] + b) * p->in[0] + a;
+        int32_t place = (int32_t)(p->by_columns ? by_column : by_row);
+        const float *from = x + (by_row - i0 * p->in[1] * p->in[2]) * SIDE_FLOATS;
+#pragma omp simd
+        for (int64_t i = 0; i < SIDE_FLOATS; i++) {
+            float v = from[i], best = y[i];
+            bool more = (v > best) | ((v != v) & (best == best)) | (at[i] < 0);
+            y[i] = more ? v : best;
+            at[i] = more ? place : at[i];
+        }
+    }
+}
+
+static void side_places(const ru_kern_side *p, const side_work *w, int64_t a0, int64_t a1,
+                        int32_t *at)
+{
+    float *y = (float *)(void *)w->y;
+    for (int64_t a = a0; a < a1; a++) {
+        for (int64_t b = 0; b < p->out[1]; b++) {
+            for (int64_t o = 0; o < p->out[2]; o++, y += SIDE_FLOATS, at += SIDE_FLOATS) {
+                const ru_kern_side_taps *t[3] = {&p->taps[0][a], &p->taps[1][b], &p->taps[2][o]};
+                side_place(p, (const float *)(const void *)w->x, t, w->i0, y, at);
+            }
+        }
+    }
+}
+
+static void side_pool(const ru_kern_side *p, const void *x, int64_t planes, int64_t a0, int64_t a1,
+                      void *work, void *y, int64_t *place, int64_t first)
+{
+    side_work w = side_work_of(p, a0, a1, work);
+    int64_t bytes = ru_dtype_bytes(p->t), lanes = RU_KERN_SIDE_BYTES / bytes,
+            inner = p->in[1] * p->in[2];
+    int64_t big = p->in[0] * inner, made = p->out[1] * p->out[2], out = p->out[0] * made;
+    int64_t n = (a1 - a0) * made;
+    int32_t *at = (int32_t *)(void *)(w.y + n * RU_KERN_SIDE_BYTES);
+    if (planes < lanes) { /* lanes of no plane hold numbers, too */
+        memset(w.x, 0, (size_t)((w.i1 - w.i0) * inner * RU_KERN_SIDE_BYTES));
+    }
+    RUI_K(rui_kern_transpose)
+    (bytes, (const char *)x + w.i0 * inner * bytes, big, w.x, lanes, planes, (w.i1 - w.i0) * inner);
+    if (place != NULL) {
+        side_places(p, &w, a0, a1, at);
+    } else if (!p->max) {
+        sum_f32_side(p, &w, a0, a1);
+        side_means(p, a0, a1, (float *)(void *)w.y);
+    } else if (p->t == RU_F32) {
+        max_f32_side(p, &w, a0, a1);
+    } else if (p->t == RU_U8) {
+        max_u8_side(p, &w, a0, a1);
+    } else {
+        max_i8_side(p, &w, a0, a1);
+    }
+    RUI_K(rui_kern_transpose)(bytes, w.y, lanes, (char *)y + a0 * made * bytes, out, n, planes);
+    for (int64_t c = 0; place != NULL && c < planes; c++) {
+        for (int64_t o = 0; o < n; o++) {
+            place[c * out + a0 * made + o] = first + c * big + at[o * lanes + c];
+        }
+    }
+}
+
+const ru_kern_sides RUI_K(rui_kern_sides) = {.work = side_bytes, .pool = side_pool};

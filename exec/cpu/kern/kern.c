@@ -5,8 +5,11 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "exec/cpu/kern/side.h"
+
 extern const ru_kern rui_kern_table_base;
 extern const ru_kern_numbers rui_kern_numbers_base;
+extern const ru_kern_sides rui_kern_sides_base;
 #ifdef RU_KERN_X86
 extern const ru_kern rui_kern_table_avx2;
 extern const ru_kern rui_kern_table_avx512;
@@ -14,6 +17,7 @@ extern const ru_kern rui_kern_table_avx512_bf16;
 extern const ru_kern_numbers rui_kern_numbers_avx2;
 extern const ru_kern_numbers rui_kern_numbers_avx512;
 extern const ru_kern_numbers rui_kern_numbers_avx512_bf16;
+extern const ru_kern_sides rui_kern_sides_avx2, rui_kern_sides_avx512, rui_kern_sides_avx512_bf16;
 
 static bool cpu_has(ru_kern_level level)
 {
@@ -99,6 +103,23 @@ const ru_kern_numbers *ru_kern_numbers_best(void)
         }
     }
     return &rui_kern_numbers_base;
+}
+
+const ru_kern_sides *ru_kern_sides_best(void)
+{
+    static const ru_kern_sides *const sides[] = {
+        &rui_kern_sides_base,
+#ifdef RU_KERN_X86
+        &rui_kern_sides_avx2,
+        &rui_kern_sides_avx512,
+        &rui_kern_sides_avx512_bf16,
+#endif
+    };
+    uint32_t level = RU_ARRAY_LEN(sides) - 1;
+    while (level > 0 && ru_kern_at((ru_kern_level)level) == NULL) {
+        level--;
+    }
+    return sides[level];
 }
 
 ru_kern_adam ru_kern_adam_step(double lr, double gscale, double beta1, double beta2, double epsilon,

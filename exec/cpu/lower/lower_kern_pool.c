@@ -7,15 +7,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/cpu/kern/side.h"
 #include "exec/cpu/low/window.h"
 #include "exec/cpu/lower/lower_kern.h"
 
 enum { AXES = 3, CHUNK = 256, FEW = 64, LINE = 4096, ROWS = 8, POWER_MAX = 4 };
 
-/* Taps of one axis that lie inside the image: first, number; `all`: also those in the padding. */
-typedef struct taps {
-    int64_t from, n, all;
-} taps;
+/* Planes side by side: elements of a plane that stay near, that one result's slab has at most, and
+ * the longest row. One core with AVX-512, windows of 3x3, time of lines over that of planes: 4.5 of
+ * 14x14 and 0.9 of 56x56 with steps of two, 2.8 of 32x32 and 0.5 of 64x64 without. */
+enum { SIDE_NEAR = 2048, SIDE_MOST = 8192, SIDE_LONGEST = 40 };
+
+typedef ru_kern_side_taps taps;
 
 typedef struct pool_state {
     const ru_kern *k;
@@ -29,6 +32,10 @@ typedef struct pool_state {
     int64_t line;      /* results of a row that are made of one joined line; 0: no lines */
     taps *table[AXES]; /* [out] of each axis */
     float *count;      /* [out] counted taps along a row; NULL: not a mean, or no lines */
+    /* With `slab`: planes side by side, so many results of axis 0 at once */
+    int64_t slab, work; /* work: bytes of one thread */
+    const ru_kern_sides *sides;
+    ru_kern_side side;
 } pool_state;
 
 /* Taps at i, i + dilation, ... that lie in low .. high - 1; *first: the first of them. */
@@ -248,6 +255,31 @@ static void pool_part(const void *state, void *const *bufs, int64_t begin, int64
     }
 }
 
+/* Slabs of so many planes as lie side by side. */
+static void side_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
+{
+    const pool_state *s = state;
+    int64_t bytes = ru_dtype_bytes(s->t), lanes = RU_KERN_SIDE_BYTES / ru_dtype_bytes(s->t);
+    int64_t slabs = (s->out[0] + s->slab - 1) / s->slab, out = s->out[0] * s->out[1] * s->out[2];
+    for (int64_t k = begin; k < end; k++) {
+        int64_t plane = k / slabs * lanes, a0 = k % slabs * s->slab, a1 = a0 + s->slab;
+        int64_t planes = s->planes - plane < lanes ? s->planes - plane : lanes;
+        s->sides->pool(&s->side, (const char *)bufs[0] + plane * s->big * bytes, planes, a0,
+                       a1 < s->out[0] ? a1 : s->out[0], own, (char *)bufs[1] + plane * out * bytes,
+                       bufs[2] == NULL ? NULL : (int64_t *)bufs[2] + plane * out, plane * s->big);
+    }
+}
+
+static ru_status side_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const pool_state *s = state;
+    int64_t lanes = RU_KERN_SIDE_BYTES / ru_dtype_bytes(s->t),
+            slabs = (s->out[0] + s->slab - 1) / s->slab;
+    rui_kern_for_own(run, side_part, s, bufs, (s->planes + lanes - 1) / lanes * slabs,
+                     rui_kern_grain(s->slab * s->in[1] * s->in[2] * lanes), bufs[3], s->work);
+    return RU_OK;
+}
+
 static ru_status pool_run(void *state, void *const *bufs, const rui_run *run)
 {
     const pool_state *s = state;
@@ -257,7 +289,7 @@ static ru_status pool_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* Images of fewer axes have leading ones. */
+/* Images of fewer axes have ones before the last: slabs are cut along the first. */
 static void plan(pool_state *s, const rui_window *w, const ru_node *n)
 {
     uint32_t count = 0;
@@ -266,7 +298,7 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
     s->planes = w->n * w->ci;
     s->big = 1;
     for (int d = 0; d < AXES; d++) {
-        int k = d - (AXES - w->nsp);
+        int k = d == AXES - 1 ? w->nsp - 1 : d < w->nsp - 1 ? d : -1;
         s->in[d] = k < 0 ? 1 : w->in[k];
         s->out[d] = k < 0 ? 1 : w->out[k];
         s->kernel[d] = k < 0 ? 1 : w->kernel[k];
@@ -301,6 +333,31 @@ static void find_line(pool_state *s, bool places)
     int64_t reach = (s->kernel[2] - 1) * s->dilation[2];
     bool few = s->max || s->power > 0 || s->kernel[0] * s->kernel[1] * s->kernel[2] <= FEW;
     s->line = places || !few || reach >= LINE ? 0 : (LINE - 1 - reach) / s->stride[2] + 1;
+}
+
+/* Planes side by side, in slabs that stay near. */
+static void find_side(pool_state *s)
+{
+    int64_t lanes = RU_KERN_SIDE_BYTES / ru_dtype_bytes(s->t), inner = s->in[1] * s->in[2];
+    int64_t reach = (s->kernel[0] - 1) * s->dilation[0] + 1, room = SIDE_NEAR / inner - reach;
+    bool fits = s->power == 0 && s->planes >= lanes / 2 && s->big <= INT32_MAX &&
+                inner * (reach < s->in[0] ? reach : s->in[0]) <= SIDE_MOST;
+    bool wide = s->stride[2] > 1 && s->kernel[2] > 3;
+    fits = fits && s->in[2] <= (wide ? 2 * SIDE_LONGEST : SIDE_LONGEST);
+    s->slab = room <= 0 ? 1 : room / s->stride[0] + 1;
+    s->slab = !fits ? 0 : s->slab < s->out[0] ? s->slab : s->out[0];
+    s->side = (ru_kern_side){.t = s->t, .max = s->max, .by_columns = s->by_columns};
+    for (int d = 0; d < AXES; d++) {
+        s->side.in[d] = s->in[d];
+        s->side.out[d] = s->out[d];
+        s->side.dilation[d] = s->dilation[d];
+        s->side.taps[d] = s->table[d];
+    }
+    for (int64_t a = 0; s->slab > 0 && a < s->out[0]; a += s->slab) {
+        int64_t a1 = a + s->slab < s->out[0] ? a + s->slab : s->out[0];
+        int64_t work = s->sides->work(&s->side, a, a1);
+        s->work = work > s->work ? work : s->work;
+    }
 }
 
 /* False: no memory. */
@@ -350,6 +407,7 @@ static pool_state *state_new(rui_low *lo, const ru_node *n, bool *fits)
         return NULL;
     }
     s->k = ru_kern_best();
+    s->sides = ru_kern_sides_best();
     s->t = x->dtype;
     s->max = max;
     s->power = n->op == RU_OP_LpPool ? ru_node_int(n, RU_ATTR_p, 2) : 0;
@@ -362,7 +420,11 @@ static pool_state *state_new(rui_low *lo, const ru_node *n, bool *fits)
         return NULL;
     }
     find_inner(s, places);
-    return find_tables(lo, s) ? s : NULL;
+    if (!find_tables(lo, s)) {
+        return NULL;
+    }
+    find_side(s);
+    return s;
 }
 
 ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
@@ -373,15 +435,16 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
     }
-    rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
+    rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
                        places ? rui_out_plain(lo, n->out[1]) : (rui_buf){0}};
+    bufs[3] = s->slab > 0 ? rui_scratch(lo, s->work * rui_threads(lo)) : (rui_buf){0};
     rui_emit(lo, &(rui_step){.kernel = s->max         ? "kern max pool"
                                        : s->power > 0 ? "kern power pool"
                                                       : "kern average pool",
-                             .fn = pool_run,
+                             .fn = s->slab > 0 ? side_run : pool_run,
                              .state = s,
                              .bufs = bufs,
-                             .n_bufs = 3});
+                             .n_bufs = 4});
     return rui_done(lo);
 }
 

@@ -236,6 +236,9 @@ static const pool_case pool_cases[] = {
     {RU_F32, {9, 4}, {4, 2}, {1, 2}, {1, 1}, {0}, false, false},
     {RU_F32, {7, 11, 9}, {2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0}, true, false},
     {RU_F32, {7, 11, 9}, {3, 2, 3}, {1, 2, 1}, {2, 1, 1}, {1, 1, 0, 1, 0, 1}, false, true},
+    {RU_F32, {4, 4}, {2, 2}, {2, 2}, {1, 1}, {0}, false, false},
+    {RU_F32, {8, 7}, {7, 7}, {1, 2}, {1, 1}, {3, 3, 3, 3}, false, true},
+    {RU_F32, {60, 4, 40}, {5, 3, 3}, {2, 1, 2}, {1, 1, 2}, {2, 1, 1, 2, 1, 1}, false, true},
     {RU_U8, {37, 29}, {3, 3}, {2, 2}, {1, 1}, {0}, true, false},
     {RU_I8, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, false, false},
     {RU_I8, {37, 29}, {2, 7}, {1, 2}, {1, 1}, {0, 3, 0, 3}, true, false},
@@ -245,9 +248,9 @@ static const pool_case pool_cases[] = {
  */
 enum { POOL_MAX, POOL_PLACES, POOL_MEAN, POOL_LP, POOL_FORMS };
 
-static bool pool_build(net *t, const pool_case *c, uint32_t form)
+static bool pool_build(net *t, const pool_case *c, uint32_t form, bool many)
 {
-    int64_t dims[5] = {2, 3};
+    int64_t dims[5] = {many ? 5 : 2, many ? 7 : 3}; /* many: more planes than lanes of a vector */
     uint32_t nsp = 0;
     for (; c->dims[nsp] != 0; nsp++) {
         dims[2 + nsp] = c->dims[nsp];
@@ -282,11 +285,11 @@ static bool pool_build(net *t, const pool_case *c, uint32_t form)
 static void pools_at_odd_sizes(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < POOL_FORMS * RU_ARRAY_LEN(pool_cases); k++) {
+    for (uint32_t k = 0; k < 2 * POOL_FORMS * RU_ARRAY_LEN(pool_cases); k++) {
         net t;
         char name[32];
         snprintf(name, sizeof name, "pool %u", k);
-        if (pool_build(&t, &pool_cases[k / POOL_FORMS], k % POOL_FORMS)) {
+        if (pool_build(&t, &pool_cases[k / 2 / POOL_FORMS], k / 2 % POOL_FORMS, k % 2 == 1)) {
             fast_and_right(&t, 1e-5, name);
         }
     }
@@ -335,7 +338,8 @@ static void pools_keep_nan(void **state)
         uint32_t form = k / 2 % POOL_FORMS;
         bool narrow = k % 2 == 1;
         net t;
-        if (c->t != RU_F32 || (narrow && form == POOL_PLACES) || !pool_build(&t, c, form)) {
+        if (c->t != RU_F32 || (narrow && form == POOL_PLACES) ||
+            !pool_build(&t, c, form, !narrow)) {
             continue;
         }
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
@@ -659,6 +663,43 @@ static void moves_at_odd_sizes(void **state)
     }
 }
 
+/* Transpositions of elements that stay together, of sides shorter than a vector; parts of few
+ * bytes that are joined and cut. */
+static void few_bytes_move(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_U8, RU_F16, RU_F32, RU_I64};
+    static const int64_t shapes[][4] = {{65, 2, 16, 2}, {33, 5, 3, 1},   {7, 130, 2, 4},
+                                        {3, 90, 9, 3},  {2, 3, 131, 16}, {1, 1, 70, 9}};
+    static const int64_t perms[][4] = {{2, 0, 1, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}, {2, 3, 0, 1}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(types) * RU_ARRAY_LEN(shapes) * RU_ARRAY_LEN(perms);
+         k++) {
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", ru_type_make(types[k % 4], 4, shapes[k / 4 % 6]));
+        const ru_attr attrs[] = {RU_AIS(perm, perms[k / 24], 4), RU_A_END};
+        ru_build_output(&t.b, ru_build_op1(&t.b, RU_OP_Transpose, x, attrs), "y");
+        fast_and_right(&t, 0, "transposed few bytes");
+    }
+    for (int64_t k = 0; k < 4 * 70; k++) {
+        int64_t n = 1 + k / 4;
+        net t;
+        net_init(&t);
+        ru_value_id x[3], y[2], all;
+        x[0] = input(&t, "a", ru_type_make(types[k % 4], 2, (int64_t[]){301, n}));
+        x[1] = input(&t, "b", ru_type_make(types[k % 4], 2, (int64_t[]){301, 1}));
+        x[2] = input(&t, "c", ru_type_make(types[k % 4], 2, (int64_t[]){301, n}));
+        const ru_attr last[] = {RU_AI(axis, 1), RU_A_END};
+        ru_build_node(&t.b, RU_OP_Concat, x, 3, last, &all, 1);
+        ru_build_output(&t.b, all, "joined");
+        const ru_attr two[] = {RU_AI(axis, 1), RU_AI(num_outputs, 2), RU_A_END};
+        ru_build_node(&t.b, RU_OP_Split, &all, 1, two, y, 2);
+        ru_build_output(&t.b, y[0], "left");
+        ru_build_output(&t.b, y[1], "right");
+        fast_and_right(&t, 0, "joined few bytes");
+    }
+}
+
 /* Rows that an operand repeats, shorter and longer than its copies, also of a result that is of
  * truth values; the last rows are fewer than the copies. */
 static void short_rows_that_repeat(void **state)
@@ -710,9 +751,10 @@ RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask), cmocka_unit_test(ma
          cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
-         cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(products_of_doubles),
-         cmocka_unit_test(gemms_of_doubles), cmocka_unit_test(products_of_halves),
-         cmocka_unit_test(pools_at_odd_sizes), cmocka_unit_test(pools_keep_nan),
-         cmocka_unit_test(powers_of_pools_are_finite), cmocka_unit_test(transposed_convolutions),
-         cmocka_unit_test(losses_of_classes), cmocka_unit_test(labels_out_of_range_are_named),
+         cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(few_bytes_move),
+         cmocka_unit_test(products_of_doubles), cmocka_unit_test(gemms_of_doubles),
+         cmocka_unit_test(products_of_halves), cmocka_unit_test(pools_at_odd_sizes),
+         cmocka_unit_test(pools_keep_nan), cmocka_unit_test(powers_of_pools_are_finite),
+         cmocka_unit_test(transposed_convolutions), cmocka_unit_test(losses_of_classes),
+         cmocka_unit_test(labels_out_of_range_are_named),
          cmocka_unit_test(whole_numbers_and_running_sums))
