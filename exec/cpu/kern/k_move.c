@@ -1,5 +1,6 @@
 /* Moving data: gather and its deterministic gradient, transposition, dropout. */
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/rows.h"
 #include "exec/cpu/kern/tile.h"
 
 static int64_t index_at(ru_dtype it, const void *index, int64_t i)
@@ -99,15 +100,17 @@ FEW(uint16_t)
 FEW(uint32_t)
 FEW(uint64_t)
 
-/* N rows of N elements: rows i and i + N / 2 are zipped, as often as N halves. */
+/* N rows of N elements, of which `loads` rows are read and `stores` written: rows i and i + N / 2
+ * are zipped, as often as N halves. */
 #define ZIPS(type, N, name, low, high)                                                           \
     typedef type name##_v __attribute__((vector_size(N * sizeof(type)), aligned(1), may_alias)); \
-    RU_KERN_INLINE void name##_tile(const type *x, int64_t ldx, type *y, int64_t ldy)            \
+    RU_KERN_INLINE void name##_tile(const type *x, int64_t ldx, type *y, int64_t ldy,            \
+                                    const int64_t loads, const int64_t stores)                   \
     {                                                                                            \
         name##_v r[N], u[N];                                                                     \
         _Pragma("GCC unroll 16") for (int64_t i = 0; i < N; i++)                                 \
         {                                                                                        \
-            r[i] = *(const name##_v *)(const void *)(x + i * ldx);                               \
+            r[i] = i < loads ? *(const name##_v *)(const void *)(x + i * ldx) : (name##_v){0};   \
         }                                                                                        \
         _Pragma("GCC unroll 4") for (int64_t left = N; left > 1; left /= 2)                      \
         {                                                                                        \
@@ -123,10 +126,14 @@ FEW(uint64_t)
         }                                                                                        \
         _Pragma("GCC unroll 16") for (int64_t i = 0; i < N; i++)                                 \
         {                                                                                        \
-            *(name##_v *)(void *)(y + i * ldy) = r[i];                                           \
+            if (i < stores) {                                                                    \
+                *(name##_v *)(void *)(y + i * ldy) = r[i];                                       \
+            }                                                                                    \
         }                                                                                        \
     }
 
+#define LOW_4(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH_4(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #define LOW_8(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define HIGH_8(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #define LOW_16(a, b) \
@@ -136,71 +143,122 @@ FEW(uint64_t)
 
 ZIPS(uint8_t, 16, bytes, LOW_16, HIGH_16)
 ZIPS(uint16_t, 8, halves, LOW_8, HIGH_8)
+ZIPS(uint64_t, 4, pairs, LOW_4, HIGH_4)
 
-RU_KERN_INLINE void words_tile(const uint32_t *x, int64_t ldx, uint32_t *y, int64_t ldy)
+RU_KERN_INLINE void words_tile(const uint32_t *x, int64_t ldx, uint32_t *y, int64_t ldy,
+                               const int64_t loads, const int64_t stores)
 {
     tile_v r[TILE_W];
 #pragma GCC unroll 8
     for (int64_t i = 0; i < TILE_W; i++) {
-        r[i] = tile_load((const float *)(const void *)(x + i * ldx));
+        r[i] = i < loads ? tile_load((const float *)(const void *)(x + i * ldx)) : (tile_v){0};
     }
     tile_transpose(r);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < TILE_W; i++) {
-        tile_store((float *)(void *)(y + i * ldy), r[i]);
-    }
-}
-
-RU_KERN_INLINE void pairs_tile(const uint64_t *x, int64_t ldx, uint64_t *y, int64_t ldy)
-{
-    for (int64_t j = 0; j < TILE_W; j++) {
-#pragma omp simd
-        for (int64_t i = 0; i < TILE_W; i++) {
-            y[j * ldy + i] = x[i * ldx + j];
+        if (i < stores) {
+            tile_store((float *)(void *)(y + i * ldy), r[i]);
         }
     }
 }
 
-/* Along x some tiles side by side, so that its lines are read at once, and down all rows, so that
- * lines of y are whole soon. The last tile of a row or column overlaps the one before. */
-#define TURN(type, name, N)                                                                 \
-    static void name##_turn(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows, \
-                            int64_t cols)                                                   \
-    {                                                                                       \
-        if (few_##type(x, ldx, y, ldy, rows, cols)) {                                       \
-            return;                                                                         \
-        }                                                                                   \
-        if (rows < N) { /* along the few: the others are as many streams */                 \
-            for (int64_t j = 0; j < cols; j++) {                                            \
-                for (int64_t i = 0; i < rows; i++) {                                        \
-                    y[j * ldy + i] = x[i * ldx + j];                                        \
-                }                                                                           \
-            }                                                                               \
-            return;                                                                         \
-        }                                                                                   \
-        if (cols < N) {                                                                     \
-            for (int64_t i = 0; i < rows; i++) {                                            \
-                for (int64_t j = 0; j < cols; j++) {                                        \
-                    y[j * ldy + i] = x[i * ldx + j];                                        \
-                }                                                                           \
-            }                                                                               \
-            return;                                                                         \
-        }                                                                                   \
-        for (int64_t c = 0; c < cols; c += (4 * N)) {                                       \
-            for (int64_t i = 0; i < rows; i += N) {                                         \
-                int64_t a = kv_min_i64(i, rows - N), last = kv_min_i64(c + (4 * N), cols);  \
-                for (int64_t j = c; j < last; j += N) {                                     \
-                    int64_t b = kv_min_i64(j, cols - N);                                    \
-                    name##_tile(x + a * ldx + b, ldx, y + b * ldy + a, ldy);                \
-                }                                                                           \
-            }                                                                               \
-        }                                                                                   \
+enum { FEWEST = 48 }; /* elements that are not worth a tile */
+
+/* TURN: along x some tiles side by side, so that its lines are read at once, and down all rows, so
+ * that lines of y are whole soon. The last tile of a row or column overlaps the one before. Lines
+ * of y that lie a multiple of 512 bytes apart share few places of the cache: tiles below each other
+ * are put together first, so that they are written whole.
+ *
+ * Where a side is shorter than a tile, tiles read elements of the next row and drop them, or write
+ * over the beginning of the next row, which is written after. The last ones are copied out and
+ * back. */
+#define TURN(type, name, N, SIDE, whole)                                                         \
+    static void name##_edge(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows,      \
+                            int64_t cols)                                                        \
+    {                                                                                            \
+        enum { SIZE = sizeof(type) };                                                            \
+        type a[N * N] = {0}, b[N * N];                                                           \
+        rui_rows_copy((char *)a, N *SIZE, (const char *)x, ldx *SIZE, cols *SIZE, rows);         \
+        name##_tile(a, N, b, N, N, N);                                                           \
+        rui_rows_copy((char *)y, ldy *SIZE, (const char *)b, N *SIZE, rows *SIZE, cols);         \
+    }                                                                                            \
+    static void name##_narrow(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows,    \
+                              int64_t cols)                                                      \
+    {                                                                                            \
+        int64_t readable = (rows - 1) * ldx + cols, writable = (cols - 1) * ldy + rows;          \
+        int64_t i = 0, j = 0;                                                                    \
+        for (; rows * cols <= FEWEST && i < rows; i++) {                                         \
+            for (int64_t c = 0; c < cols; c++) {                                                 \
+                y[c * ldy + i] = x[i * ldx + c];                                                 \
+            }                                                                                    \
+        }                                                                                        \
+        if (i == rows) {                                                                         \
+            return;                                                                              \
+        }                                                                                        \
+        for (; cols < N && i + N <= rows && (i + N - 1) * ldx + N <= readable; i += N) {         \
+            name##_tile(x + i * ldx, ldx, y + i, ldy, N, cols);                                  \
+        }                                                                                        \
+        for (; rows < N && ldy == rows && j + N <= cols && (j + N - 1) * ldy + N <= writable;    \
+             j += N) {                                                                           \
+            name##_tile(x + j, ldx, y + j * ldy, ldy, rows, N);                                  \
+        }                                                                                        \
+        for (int64_t at = i; at < rows; at += N) {                                               \
+            for (int64_t b = j; b < cols; b += N) {                                              \
+                name##_edge(x + at * ldx + b, ldx, y + b * ldy + at, ldy,                        \
+                            kv_min_i64(N, rows - at), kv_min_i64(N, cols - b));                  \
+            }                                                                                    \
+        }                                                                                        \
+    }                                                                                            \
+    /* Columns c .. last in whole lines of y, of as many rows as make one; returns the rows done \
+     */                                                                                          \
+    static int64_t name##_lines(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows,  \
+                                int64_t cols, int64_t c, int64_t last)                           \
+    {                                                                                            \
+        enum { LINE = 64 / sizeof(type) };                                                       \
+        int64_t i = 0;                                                                           \
+        for (; i + LINE <= rows; i += LINE) {                                                    \
+            for (int64_t j = c; j < last; j += N) {                                              \
+                type some[N * LINE];                                                             \
+                int64_t b = kv_min_i64(j, cols - N);                                             \
+                for (int64_t k = 0; k < LINE; k += N) {                                          \
+                    name##_tile(x + (i + k) * ldx + b, ldx, some + k, LINE, N, N);               \
+                }                                                                                \
+                for (int64_t k = 0; k < N; k++) {                                                \
+                    memcpy(y + (b + k) * ldy + i, some + k * LINE, 64);                          \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+        return i;                                                                                \
+    }                                                                                            \
+    static void name##_turn(const type *x, int64_t ldx, type *y, int64_t ldy, int64_t rows,      \
+                            int64_t cols)                                                        \
+    {                                                                                            \
+        if (few_##type(x, ldx, y, ldy, rows, cols)) {                                            \
+            return;                                                                              \
+        }                                                                                        \
+        if (rows < N || cols < N) {                                                              \
+            name##_narrow(x, ldx, y, ldy, rows, cols);                                           \
+            return;                                                                              \
+        }                                                                                        \
+        for (int64_t c = 0; c < cols; c += SIDE) {                                               \
+            int64_t last = kv_min_i64(c + SIDE, cols), i = 0;                                    \
+            if (whole && ldy * (int64_t)sizeof(type) % 512 == 0) {                               \
+                i = name##_lines(x, ldx, y, ldy, rows, cols, c, last);                           \
+            }                                                                                    \
+            for (; i < rows; i += N) {                                                           \
+                int64_t a = kv_min_i64(i, rows - N);                                             \
+                for (int64_t j = c; j < last; j += N) {                                          \
+                    int64_t b = kv_min_i64(j, cols - N);                                         \
+                    name##_tile(x + a * ldx + b, ldx, y + b * ldy + a, ldy, N, N);               \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
     }
 
-TURN(uint8_t, bytes, 16)
-TURN(uint16_t, halves, 8)
-TURN(uint32_t, words, 8)
-TURN(uint64_t, pairs, 8)
+TURN(uint8_t, bytes, 16, 64, true)
+TURN(uint16_t, halves, 8, 32, false)
+TURN(uint32_t, words, 8, 32, true)
+TURN(uint64_t, pairs, 4, 32, false)
 
 void RUI_K(rui_kern_transpose)(int64_t bytes, const void *x, int64_t ldx, void *y, int64_t ldy,
                                int64_t rows, int64_t cols)

@@ -150,10 +150,14 @@ static void largest_are_in_order(void **state)
     float *x = malloc(sizeof(float) * LINES * 331);
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
         const ru_kern *k = ru_kern_at((ru_kern_level)level);
-        for (uint32_t c = 0; k != NULL && c < 2 * 5 * 4; c++) {
+        for (uint32_t c = 0; k != NULL && c < 2 * 5 * 4 * 3; c++) {
             ru_kern_scan s = {
-                .dim = dims[c / 8], .inner = inners[c / 2 % 4], .smallest = c % 2 == 1};
+                .dim = dims[c / 8 % 5], .inner = inners[c / 2 % 4], .smallest = c % 2 == 1};
             numbers(x, 2 * s.inner * s.dim, c);
+            for (int64_t i = 0; c >= 40 && i < 2 * s.inner * s.dim; i++) { /* in order, by fours */
+                int64_t step = i / s.inner % s.dim / 4;
+                x[i] = (float)(c < 80 ? step : -step);
+            }
             for (int64_t i = 0; i < s.dim * s.inner; i += 29) {
                 x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? -0.0f : -INFINITY;
             }
@@ -218,20 +222,28 @@ static void products_come_back(void **state)
 static void matrices_are_turned(void **state)
 {
     (void)state;
-    enum { MOST = 35, LD = 41 };
-    static uint8_t x[MOST * LD * 8], y[MOST * LD * 8];
+    enum { MOST = 35, LD = 41, APART = 1024 };
+    static uint8_t x[(MOST + 64) * LD * 8], y[MOST * APART];
     for (int64_t i = 0; i < (int64_t)sizeof x; i++) {
         x[i] = (uint8_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 56);
     }
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
         const ru_kern *k = ru_kern_at((ru_kern_level)level);
-        for (int64_t c = 0; k != NULL && c < 4 * MOST * MOST * 2; c++) {
+        for (int64_t c = 0; k != NULL && c < 4 * MOST * MOST * 4; c++) {
             int64_t bytes = 1 << c % 4, rows = 1 + c / 4 % MOST, cols = 1 + c / 4 / MOST % MOST;
-            int64_t ldx = c / 4 / MOST / MOST == 0 ? cols : LD, ldy = LD;
+            int64_t way = c / 4 / MOST / MOST;
+            int64_t ldx = way % 2 == 0 ? cols : LD, ldy = way < 2 ? LD : rows;
+            if (way == 3 && (rows % 7 != 0 || cols % 5 != 0)) {
+                continue;
+            }
+            if (way == 3) { /* lines of the result that share places of the cache */
+                rows += 64;
+                ldy = APART / bytes;
+            }
             memset(y, 0xa5, sizeof y);
             k->transpose(bytes, x, ldx, y, ldy, rows, cols);
             for (int64_t j = 0; j < cols; j++) {
-                for (int64_t i = 0; i < LD; i++) {
+                for (int64_t i = 0; i < ldy; i++) {
                     static const uint8_t none[8] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5};
                     const uint8_t *want = i < rows ? x + (i * ldx + j) * bytes : none;
                     assert_memory_equal(y + (j * ldy + i) * bytes, want, (size_t)bytes);

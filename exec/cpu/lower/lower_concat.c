@@ -5,9 +5,11 @@
  * outer index, one contiguous chunk per part. Along the outermost axis a part is a view. */
 #include <string.h>
 
+#include "exec/cpu/kern/rows.h"
 #include "exec/cpu/low/low.h"
 
-enum { PARTS_MAX = 4096 };
+/* NEAR: bytes of the whole that are made before the next part is read on; they stay in L1 */
+enum { PARTS_MAX = 4096, NEAR = 16384 };
 
 typedef struct chunk_state {
     int64_t outer, whole_bytes; /* of one outer index of the joined tensor */
@@ -25,19 +27,25 @@ static void chunk_part(void *arg, uint32_t thread, uint32_t threads)
     int64_t begin = 0;
     int64_t end = 0;
     ru_pool_split(s->outer, 1, thread, threads, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        uint8_t *whole = (uint8_t *)s->bufs[0] + i * s->whole_bytes;
+    int64_t most = s->whole_bytes > 0 && s->whole_bytes < NEAR ? NEAR / s->whole_bytes : 1;
+    for (int64_t i = begin, rows; i < end; i += rows) {
+        rows = end - i < most ? end - i : most;
+        char *whole = (char *)s->bufs[0] + i * s->whole_bytes;
         if (s->zero) {
-            memset(whole, 0, (size_t)s->whole_bytes);
+            memset(whole, 0, (size_t)(rows * s->whole_bytes));
         }
         for (uint32_t k = 0; k < s->parts; k++) {
-            uint8_t *part = s->bufs[1 + k];
+            char *part = s->bufs[1 + k], *at = whole + s->at_bytes[k];
+            int64_t bytes = s->part_bytes[k];
             if (part == NULL) {
                 continue;
             }
-            part += i * s->part_bytes[k];
-            memcpy(s->join ? whole + s->at_bytes[k] : part, s->join ? part : whole + s->at_bytes[k],
-                   (size_t)s->part_bytes[k]);
+            part += i * bytes;
+            if (s->join) {
+                rui_rows_copy(at, s->whole_bytes, part, bytes, bytes, rows);
+            } else {
+                rui_rows_copy(part, bytes, at, s->whole_bytes, bytes, rows);
+            }
         }
     }
 }

@@ -1,7 +1,12 @@
 /* Gather and its gradient, transposition, dropout. */
 #include <string.h>
 
+#include "exec/cpu/kern/rows.h"
 #include "exec/cpu/lower/lower_kern_index.h"
+
+/* CHUNK: rows of a transposition that a thread takes at least, whole lines. FEW_ROWS: fewer are not
+ * worth a call. */
+enum { CHUNK = 64, FEW_ROWS = 8 };
 
 typedef struct move_state {
     const ru_kern *k;
@@ -165,40 +170,50 @@ ru_status rui_lower_kern_gather_grad(rui_low *lo, const ru_node *n, ru_err *err)
 /* -- transposition -------------------------------------------------------------------------------
  */
 
-/* Output dims and strides of the input along them, merged; the last two matter most. */
+/* Output dims and strides of the input along them, merged. Two of them run inside: the last and
+ * `side`, along which the input is contiguous, or, where that is the last itself, the longest. */
 typedef struct perm_state {
     const ru_kern *k;
-    uint32_t rank;
+    uint32_t rank, side;
+    bool copies; /* the input is contiguous along the last: rows are copied */
     int64_t dims[RU_RANK_MAX], in_step[RU_RANK_MAX], out_step[RU_RANK_MAX];
-    int64_t bytes, rows; /* rows: product of the outer dims */
-    uint32_t fast;       /* output dim along which the input is contiguous */
+    int64_t bytes, rows;   /* rows: product of the dims outside */
+    int64_t chunk, chunks; /* pieces of what is inside, for threads */
 } perm_state;
 
-/* Every dim but `fast` and the last runs outside; a 2-D transposition (or a copy) inside. */
+/* Chunk c of what is inside. */
+static void perm_piece(const perm_state *s, const char *x, char *y, int64_t c)
+{
+    uint32_t last = s->rank - 1, side = s->side, cut = s->copies ? side : last;
+    int64_t first = c * s->chunk, in = s->in_step[cut] * s->bytes,
+            out = s->out_step[cut] * s->bytes;
+    int64_t n = s->dims[cut] - first < s->chunk ? s->dims[cut] - first : s->chunk;
+    if (s->copies) {
+        rui_rows_copy(y + first * out, out, x + first * in, in, s->dims[last] * s->bytes, n);
+    } else {
+        s->k->transpose(s->bytes, x + first * in, s->in_step[last], y + first * out,
+                        s->out_step[side], n, s->dims[side]);
+    }
+}
+
 static void perm_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const perm_state *s = state;
     uint32_t last = s->rank - 1;
-    int64_t at[RU_RANK_MAX] = {0}, row = begin, in = 0, out = 0;
+    int64_t at[RU_RANK_MAX] = {0}, row = begin / s->chunks, in = 0, out = 0;
     for (uint32_t d = s->rank; d-- > 0;) {
-        if (d != last && d != s->fast) {
+        if (d != last && d != s->side) {
             at[d] = row % s->dims[d];
             row /= s->dims[d];
             in += at[d] * s->in_step[d];
             out += at[d] * s->out_step[d];
         }
     }
-    for (int64_t r = begin; r < end; r++) {
-        const char *x = (const char *)bufs[0] + in * s->bytes;
-        char *y = (char *)bufs[1] + out * s->bytes;
-        if (s->fast == last) {
-            memcpy(y, x, (size_t)(s->dims[last] * s->bytes));
-        } else {
-            s->k->transpose(s->bytes, x, s->in_step[last], y, s->out_step[s->fast], s->dims[last],
-                            s->dims[s->fast]);
-        }
-        for (uint32_t d = s->rank; d-- > 0;) { /* the next row */
-            if (d == last || d == s->fast) {
+    for (int64_t r = begin, c = begin % s->chunks; r < end; r++) {
+        perm_piece(s, (const char *)bufs[0] + in * s->bytes, (char *)bufs[1] + out * s->bytes, c);
+        c = c + 1 < s->chunks ? c + 1 : 0;
+        for (uint32_t d = s->rank; c == 0 && d-- > 0;) { /* the next row */
+            if (d == last || d == s->side) {
                 continue;
             }
             bool over = ++at[d] == s->dims[d];
@@ -215,9 +230,49 @@ static void perm_part(const void *state, void *const *bufs, int64_t begin, int64
 static ru_status perm_run(void *state, void *const *bufs, const rui_run *run)
 {
     const perm_state *s = state;
-    int64_t cols = s->dims[s->rank - 1] * (s->fast == s->rank - 1 ? 1 : s->dims[s->fast]);
-    rui_kern_for(run, perm_part, s, bufs, s->rows, rui_kern_grain(cols));
+    int64_t each = s->dims[s->rank - 1] * s->dims[s->side] / s->chunks;
+    rui_kern_for(run, perm_part, s, bufs, s->rows * s->chunks, rui_kern_grain(each));
     return RU_OK;
+}
+
+/* The last dim, of few bytes that stay together, becomes part of the element. */
+static void perm_widen(perm_state *s)
+{
+    int64_t n = s->dims[s->rank - 1], bytes = n * s->bytes;
+    if (s->rank < 3 || s->in_step[s->rank - 1] != 1 || bytes > 8 || (bytes & (bytes - 1)) != 0) {
+        return;
+    }
+    s->bytes = bytes;
+    s->rank--;
+    for (uint32_t d = 0; d < s->rank; d++) {
+        s->in_step[d] /= n;
+    }
+}
+
+/* Which dims run inside, and their pieces. */
+static void perm_inside(perm_state *s, uint32_t threads)
+{
+    uint32_t last = s->rank - 1;
+    s->copies = s->in_step[last] == 1;
+    int64_t at = 1, most = 0;
+    for (uint32_t d = s->rank; d-- > 0;) {
+        s->out_step[d] = at;
+        at *= s->dims[d];
+        bool longer = most == 0 || (most < FEW_ROWS && s->dims[d] > most);
+        if (d < last && (s->copies ? longer : s->in_step[d] == 1)) {
+            most = s->dims[d];
+            s->side = d;
+        }
+    }
+    int64_t all = s->dims[s->copies ? s->side : last];
+    s->chunk = s->chunks = 1;
+    if (at == 0 || s->rank == 1) {
+        return; /* nothing moves */
+    }
+    s->rows = at / s->dims[last] / s->dims[s->side];
+    int64_t wanted = threads < 2 ? 1 : (4 * (int64_t)threads + s->rows - 1) / s->rows;
+    s->chunk = ((all + wanted - 1) / wanted + CHUNK - 1) / CHUNK * CHUNK;
+    s->chunks = (all + s->chunk - 1) / s->chunk;
 }
 
 /* Merge output neighbours that are neighbours in the input too. */
@@ -245,16 +300,6 @@ static void perm_collapse(perm_state *s, const ru_type *x, const ru_type *y, con
         s->dims[0] = s->in_step[0] = 1;
         s->rank = 1;
     }
-    at = 1;
-    s->rows = 1;
-    for (uint32_t d = s->rank; d-- > 0;) {
-        s->out_step[d] = at;
-        at *= s->dims[d];
-        s->fast = s->in_step[d] == 1 ? d : s->fast;
-    }
-    for (uint32_t d = 0; d + 1 < s->rank; d++) {
-        s->rows *= d == s->fast ? 1 : s->dims[d];
-    }
 }
 
 /* x, read with the dims of `from`, transposed into y, which has as many elements as `to`. */
@@ -269,6 +314,8 @@ static ru_status emit_perm(rui_low *lo, ru_value_id x, const ru_type *from, cons
     }
     *s = (perm_state){.k = ru_kern_best(), .bytes = ru_dtype_bytes(t)};
     perm_collapse(s, from, to, perm);
+    perm_widen(s);
+    perm_inside(s, rui_threads(lo));
     rui_buf in = rui_in(lo, x, rui_plain_as(lo, tx, t));
     if (s->rank == 1) { /* nothing moves */
         rui_out_view(lo, y, rui_plain_as(lo, ty, t), in, 0);
