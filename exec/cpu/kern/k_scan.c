@@ -222,7 +222,9 @@ void RUI_K(rui_kern_arg)(const ru_kern_scan *s, const float *x, int64_t *y, int6
  * Few of many: a heap whose root is the worst that is kept; stretches without anything better than
  * that, which is most of them, are passed over in vectors. Else all are sorted by their digits. */
 
-enum { TOP_COLS = RU_KERN_TOP_COLS, TOP_SPAN = 64, TOP_PIECE = 16, DIGIT = 256 };
+/* TOP_BLOCK: elements that are gone through backwards, so that of lines in rising order few enter
+ * the heap, and of falling ones no more than the first block. */
+enum { TOP_COLS = RU_KERN_TOP_COLS, TOP_SPAN = 64, TOP_PIECE = 16, TOP_BLOCK = 256, DIGIT = 256 };
 
 /* A key and, below it, the complement of its place: of equals the first is larger. */
 typedef uint64_t mark;
@@ -282,28 +284,39 @@ RU_KERN_INLINE bool top_any(const float *x, const int64_t n, float sign, const f
     return any != 0;
 }
 
+/* What elements before `at` are compared with: an equal one that stands before the worst
+ * that is kept is better. */
+static float top_floor(const ru_kern_scan *s, const float *x, mark worst, int64_t at)
+{
+    float v = x[place_of(worst) * s->inner], floor = s->smallest ? -v : v;
+    return place_of(worst) >= at ? nextafterf(floor, -INFINITY) : floor;
+}
+
 /* One contiguous line. */
 static void top_line(const ru_kern_scan *s, const float *x, mark *heap)
 {
     const float sign = s->smallest ? -1.0f : 1.0f;
     top_start(s, x, heap);
-    float floor = sign * x[place_of(heap[0])];
-    for (int64_t i = s->keep, n; i < s->dim; i += n) {
-        n = kv_min_i64(TOP_SPAN, s->dim - i);
-        if (n == TOP_SPAN && !top_any(x + i, TOP_SPAN, sign, &floor, 0)) {
-            continue;
-        }
-        n = kv_min_i64(TOP_PIECE, n);
-        if (n == TOP_PIECE && !top_any(x + i, TOP_PIECE, sign, &floor, 0)) {
-            continue;
-        }
-        for (int64_t j = i; j < i + n; j++) {
-            mark m = mark_of(x[j], s->smallest, j);
-            if (m > heap[0]) {
-                sink(heap, s->keep, 0, m);
+    for (int64_t i = s->keep, end; i < s->dim; i = end) {
+        float floor = top_floor(s, x, heap[0], i);
+        end = kv_min_i64(i + TOP_BLOCK, s->dim);
+        for (int64_t j = end, n; j > i; j -= n) {
+            n = kv_min_i64(TOP_SPAN, j - i);
+            if (n == TOP_SPAN && !top_any(x + j - n, TOP_SPAN, sign, &floor, 0)) {
+                continue;
             }
+            n = kv_min_i64(TOP_PIECE, n);
+            if (n == TOP_PIECE && !top_any(x + j - n, TOP_PIECE, sign, &floor, 0)) {
+                continue;
+            }
+            for (int64_t k = j; k-- > j - n;) {
+                mark m = mark_of(x[k], s->smallest, k);
+                if (m > heap[0]) {
+                    sink(heap, s->keep, 0, m);
+                }
+            }
+            floor = top_floor(s, x, heap[0], j - n);
         }
-        floor = sign * x[place_of(heap[0])];
     }
 }
 
@@ -313,21 +326,25 @@ static void top_columns(const ru_kern_scan *s, const float *x, int64_t cols, mar
     const float sign = s->smallest ? -1.0f : 1.0f;
     float floors[TOP_COLS];
     for (int64_t j = 0; j < cols; j++) {
-        mark *heap = heaps + j * s->keep;
-        top_start(s, x + j, heap);
-        floors[j] = sign * x[place_of(heap[0]) * s->inner + j];
+        top_start(s, x + j, heaps + j * s->keep);
     }
-    for (int64_t i = s->keep; i < s->dim; i++) {
-        const float *row = x + i * s->inner;
-        if (cols == TOP_COLS ? !top_any(row, TOP_COLS, sign, floors, 1)
-                             : !top_any(row, cols, sign, floors, 1)) {
-            continue;
-        }
+    for (int64_t i = s->keep, end; i < s->dim; i = end) {
+        end = kv_min_i64(i + TOP_BLOCK, s->dim);
         for (int64_t j = 0; j < cols; j++) {
-            mark *heap = heaps + j * s->keep, m = mark_of(row[j], s->smallest, i);
-            if (m > heap[0]) {
-                sink(heap, s->keep, 0, m);
-                floors[j] = sign * x[place_of(heap[0]) * s->inner + j];
+            floors[j] = top_floor(s, x + j, heaps[j * s->keep], i);
+        }
+        for (int64_t k = end; k-- > i;) {
+            const float *row = x + k * s->inner;
+            if (cols == TOP_COLS ? !top_any(row, TOP_COLS, sign, floors, 1)
+                                 : !top_any(row, cols, sign, floors, 1)) {
+                continue;
+            }
+            for (int64_t j = 0; j < cols; j++) {
+                mark *heap = heaps + j * s->keep, m = mark_of(row[j], s->smallest, k);
+                if (m > heap[0]) {
+                    sink(heap, s->keep, 0, m);
+                    floors[j] = top_floor(s, x + j, heap[0], k);
+                }
             }
         }
     }
