@@ -58,12 +58,13 @@ typedef struct store {
     RUI_PQ_LIST(RUI_X)
 #undef RUI_X
     const char *address, *folder;
-    PGconn *db;    /* NULL: no connection */
-    bool ready;    /* connected, and the tables are those of this cluster */
-    bool leads;    /* implies ready */
-    int wants;     /* while it connects: events of poll; else 0 */
-    int64_t until; /* ... how long */
-    int64_t seq;   /* of the last event */
+    PGconn *db;        /* NULL: no connection */
+    bool ready;        /* connected, and the tables are those of this cluster */
+    bool leads;        /* implies ready */
+    int wants;         /* while it connects: events of poll; else 0 */
+    int64_t until;     /* ... how long */
+    int64_t all_until; /* a time for several statements together; 0: each has its own */
+    int64_t seq;       /* of the last event */
     uint64_t epoch;
     int session;       /* that led last, on the server; 0: none */
     char why[WHY_MAX]; /* the connection was lost, or could not be had */
@@ -170,7 +171,7 @@ static ru_status refused(store *s, const PGresult *r, ru_err *err)
 static ru_status ask(store *s, const char *sql, int n, const char *const *values, PGresult **out,
                      ru_err *err)
 {
-    int64_t until = ru_clock_now().ns + patience_ns;
+    int64_t until = s->all_until > 0 ? s->all_until : ru_clock_now().ns + patience_ns;
     PGresult *r = NULL;
     if (!s->sendQueryParams(s->db, sql, n, NULL, values, NULL, NULL, 1)) {
         return lost(s, "the statement cannot be sent", err);
@@ -304,7 +305,9 @@ static ru_status reach(store *s, ru_err *err)
     }
     s->wants = 0;
     (void)s->setnonblocking(s->db, 1);
+    s->all_until = ru_clock_now().ns + patience_ns;
     ru_status st = prepare(s, err);
+    s->all_until = 0;
     if (st != RU_OK) {
         hang_up(s);
     }
