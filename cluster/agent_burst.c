@@ -9,7 +9,8 @@
 #include "base/str.h"
 #include "cluster/agent_impl.h"
 
-static const int64_t again_ns = 5 * INT64_C(1000000000);
+static const int64_t again_ns = 5 * INT64_C(1000000000), close_ns = 10 * INT64_C(1000000000);
+static const int64_t look_ns = 20000000;
 
 struct rui_burst {
     const char *path;
@@ -115,15 +116,23 @@ ru_status rui_agent_bursts_open(rui_agent *a, ru_err *err)
 
 void rui_agent_bursts_close(rui_agent *a)
 {
+    const ru_time began = ru_clock_now();
     for (uint32_t k = 0; a->bursts != NULL && k < a->opt->n_bursts; k++) {
         if (a->bursts[k].pacer != NULL) {
             ru_process_kill(a->bursts[k].pacer, SIGTERM);
         }
     }
     for (uint32_t k = 0; a->bursts != NULL && k < a->opt->n_bursts; k++) {
-        if (a->bursts[k].pacer != NULL) {
-            (void)ru_process_wait(a->bursts[k].pacer); /* it takes the quota away first */
+        struct rui_burst *b = &a->bursts[k];
+        bool lives = b->pacer != NULL; /* it takes the quota away first; else its guard does */
+        while (lives && ru_time_since(ru_clock_now(), began) < close_ns) {
+            bool more = hear(b, false);
+            lives = hear(b, true) || more;
+            ru_clock_pause(look_ns);
         }
-        ru_process_close(a->bursts[k].pacer);
+        if (lives) {
+            ru_log(RU_LOG_WARN, "cluster", "burst", "%s does not end; it is killed", b->is.name);
+        }
+        ru_process_close(b->pacer);
     }
 }

@@ -199,7 +199,8 @@ waits 'a quota stays when the agent is killed' free
 cluster up cluster.yaml >said 2>log || fail 'the agent does not start again'
 agent=$(pid_of n1)
 waits 'the next agent does not pace the service' bound
-cluster down >said 2>log || fail 'the cluster does not go down'
-free || fail 'the cluster leaves a quota'
+kill -STOP "$(pacers)" # one that does not end is not waited for
+cluster down >said 2>log || fail 'the cluster does not go down with a pacer that hangs'
+waits 'the cluster leaves a quota' free
 kill -0 "$service" || fail 'the service ended with the cluster'
 echo ok
