@@ -296,4 +296,8 @@ if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
     echo "ok: workers run under the account of their user"
 fi
 cluster down
+printf 'folder: odd\nlisten: "192.0.2.1:7000"\nnodes: [{name: n1}]\n' >odd.yaml
+! cluster up odd.yaml 2>err.txt || fail "a scheduler that cannot listen is up"
+grep -q 'the scheduler ended: .*cannot listen' err.txt || fail "why it ended: $(cat err.txt)"
+[[ $(grep -c 'cannot listen' odd/log/scheduler) == 1 ]] || fail "a scheduler that was refused is started again: $(cat odd/log/scheduler)"
 exit $failed

@@ -334,8 +334,21 @@ static uint32_t count(const char *text, const char *word)
     return n;
 }
 
-/* *ended: one of its processes did. */
-static ru_status wait_for(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
+/* What ran before: [0] the scheduler, [1 + k] the agent of node k of this machine. */
+static bool *running_of(const rui_cluster *c, ru_arena *arena)
+{
+    bool *ran = RU_NEW(arena, bool, c->nodes.n + 1);
+    running r;
+    for (uint32_t k = 0; ran != NULL && k <= c->nodes.n; k++) {
+        const char *name = k == 0 ? "scheduler" : c->nodes.at[k - 1].name;
+        ran[k] = (k == 0 || c->nodes.at[k - 1].host[0] == 0) && find(c->folder, name, arena, &r);
+    }
+    return ran;
+}
+
+/* *ended: a process did that ran before. */
+static ru_status wait_for(const rui_cluster *c, const bool *ran, ru_arena *arena, bool *ended,
+                          ru_err *err)
 {
     int64_t until = ru_clock_now().ns + up_patience_ns;
     const rui_cluster_ask ask = {.folder = c->folder, .path = "/nodes", .json = true};
@@ -345,7 +358,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, bool *ended, ru
         int64_t n;
         ru_err why = {0};
         if (!find(c->folder, "scheduler", arena, &r)) {
-            *ended = true;
+            *ended = ran[0];
             return RU_FAIL(err, RU_E_PEER, "the scheduler ended: %s",
                            last_line(c->folder, "scheduler", arena));
         }
@@ -359,7 +372,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, bool *ended, ru
         }
         for (uint32_t k = 0; k < c->nodes.n; k++) {
             if (c->nodes.at[k].host[0] == 0 && !find(c->folder, c->nodes.at[k].name, arena, &r)) {
-                *ended = true;
+                *ended = ran[1 + k];
                 return RU_FAIL(err, RU_E_PEER, "the agent %s ended: %s", c->nodes.at[k].name,
                                last_line(c->folder, c->nodes.at[k].name, arena));
             }
@@ -375,6 +388,10 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, bool *ended, ru
 static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
 {
     running r;
+    const bool *ran = running_of(c, arena);
+    if (ran == NULL) {
+        return no_memory(err);
+    }
     /* The addresses may be those of another one; of a database's, one elsewhere may lead. */
     if (!ru_journal_is_database(c->journal) && !find(c->folder, "scheduler", arena, &r)) {
         const char *http = path_of(arena, c->folder, "http", NULL);
@@ -384,7 +401,7 @@ static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, r
     }
     RU_TRY(start(c->folder, "scheduler", "scheduler", arena, err));
     RU_TRY(rui_cluster_nodes_do(c, false, arena, err));
-    return wait_for(c, arena, ended, err);
+    return wait_for(c, ran, arena, ended, err);
 }
 
 static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
