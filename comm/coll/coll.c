@@ -146,9 +146,10 @@ const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t
     return &lane->spans[lane->cut_at[shape->lo[step]]];
 }
 
-ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes)
+ru_chan_class ru_coll_class(ru_chan_class class, bool in_order, int64_t bytes)
 {
-    return bytes <= RUI_COLL_SMALL_BYTES && class == RU_CLASS_NORMAL ? RU_CLASS_URGENT : class;
+    bool small = bytes <= RUI_COLL_SMALL_BYTES && !in_order;
+    return small && class == RU_CLASS_NORMAL ? RU_CLASS_URGENT : class;
 }
 
 static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, ru_time now)
@@ -157,7 +158,7 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
     const ru_coll_step *x = &run->shape->steps[step];
     ru_chan_send_in in = {.to = c->opt.nodes[x->peer],
                           .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
-                          .class = ru_coll_class(run->bucket->class, bytes),
+                          .class = ru_coll_class(run->bucket->class, run->bucket->in_order, bytes),
                           .rank = run->bucket->rank,
                           .deadline = run->deadline,
                           .cookie = cookie_of(c, lane, step),

@@ -63,6 +63,7 @@ typedef struct ru_coll_bucket {
     uint32_t depth;      /* chunks in flight; 0: all */
     ru_chan_class class;
     uint16_t rank;  /* order among buckets */
+    bool in_order;  /* others wait for this order: see ru_coll_class */
     uint16_t label; /* name of the sum for records of its transfers (ru_recorder_name); 0: none */
 } ru_coll_bucket;
 
@@ -114,10 +115,11 @@ typedef struct ru_coll_size {
 /* What an open group takes at most. */
 void ru_coll_needs(const ru_coll *c, ru_coll_size *into);
 
-/* The class with which so many bytes of a bucket of this class travel. What is as small as a header
- * goes with the urgent ones: whole, in one frame with what else goes to that peer, and is not worth
- * a turn of the bulk connection. */
-ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes);
+/* The class with which a step of so many bytes of a bucket of this class travels. A small one goes
+ * with the urgent ones: whole, in one frame with what else goes to that peer, and is not worth a
+ * turn of the bulk connection. But there nothing goes by rank: not where others wait for the order,
+ * since hundreds of small ones hold up those that are needed first. */
+ru_chan_class ru_coll_class(ru_chan_class class, bool in_order, int64_t bytes);
 
 /* This rank's buffer of `bucket` is complete for iteration `iter`: scattered over spans (whole
  * elements each), reduced in place; untouchable until `done`, and so is the array of spans. `done`

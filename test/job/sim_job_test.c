@@ -362,6 +362,37 @@ static void a_step_ahead_hides_the_shorter_of_both(void **state)
     }
 }
 
+/* Hundreds of gradients, each a sum of its own whose messages have 8 kB, come in the order in which
+ * the next forward pass reads: where they come as they are ready, the last one is read first. */
+static void small_sums_come_in_the_order_of_use(void **state)
+{
+    (void)state;
+    enum { N = 300, EACH = 32000, RANKS = 4 };
+    static const double computes_s = 0.3;
+    static double ready[N];
+    static int64_t sizes[N];
+    for (uint32_t k = 0; k < N; k++) {
+        sizes[k] = EACH;
+        ready[k] = (1 + 2.0 * (k + 1) / N) / 3; /* behind a third of the step */
+    }
+    const ru_script script = {
+        .sample_ns = computes_s * 1e9, .size_bytes = sizes, .ready = ready, .n = N, .early = true};
+    const double carried = 2.0 * (RANKS - 1) / RANKS * N * EACH;
+    const ru_sim_job job = {.seed = 1,
+                            .founders = RANKS,
+                            .steps = 12,
+                            .batch = RANKS,
+                            .equal_shares = true,
+                            .counted = true,
+                            .script = &script,
+                            .sums = RU_SUMS_SERIAL,
+                            .nic = {.bytes_per_s = carried / computes_s, .delay_ns = 20000},
+                            .pace = {.ahead = true},
+                            .time_max_ns = INT64_C(60000000000)};
+    const ru_sim_job_result r = run(&job);
+    assert_true((double)r.step_ns >= computes_s * 1e9 && (double)r.step_ns < 1.06e9 * computes_s);
+}
+
 /* Who joins and leaves in order, and another batch, cost no step: the commit before says so, or all
  * know. */
 static void orderly_changes_repeat_no_step(void **state)
@@ -475,6 +506,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(equal_seeds_run_equally),
          cmocka_unit_test(many_workers_move_counted_bytes),
          cmocka_unit_test(a_step_ahead_hides_the_shorter_of_both),
+         cmocka_unit_test(small_sums_come_in_the_order_of_use),
          cmocka_unit_test(orderly_changes_repeat_no_step),
          cmocka_unit_test(a_member_that_says_anything_crashes_nobody),
          cmocka_unit_test(a_step_of_many_workers_is_cheap))

@@ -501,6 +501,13 @@ static inline uint32_t rui_el_rank(const ru_elastic *e, uint32_t bucket)
                               : e->reduce.n_buckets - 1 - bucket;
 }
 
+/* Does the next step wait for others of this one while this sum is under way? The first one
+ * (losses, where there are any) goes before all. */
+static inline bool rui_el_in_order(const ru_elastic *e, uint32_t bucket)
+{
+    return e->steps.depth > 1 && rui_el_rank(e, bucket) > 0;
+}
+
 /* elastic_step.c */
 static inline rui_el_step *rui_el_older(ru_elastic *e)
 {

@@ -46,7 +46,7 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         int64_t size = e->reduce.buckets[b].part.size_bytes;
         *job_of(e, b) =
-            (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, size),
+            (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, rui_el_in_order(e, b), size),
                            .size_bytes = size,
                            .alone_ns = e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0};
         e->reduce.sums.recur[b] = (ru_recur){0};
@@ -106,7 +106,8 @@ static void record(ru_elastic *e, uint32_t b, ru_time now)
         .plan = (uint32_t)e->reduce.sums.plan,
         .predicted_ns = bucket->due_ns > 0 ? bucket->due_ns - bucket->begun_ns : 0,
         .rank = (uint16_t)rui_el_rank(e, b),
-        .chan_class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, bucket->part.size_bytes),
+        .chan_class =
+            (uint8_t)ru_coll_class(RU_CLASS_NORMAL, rui_el_in_order(e, b), bucket->part.size_bytes),
     };
     ru_rec_flows(e->opt.recorder, &f);
 }

@@ -46,7 +46,7 @@ static void init(fixture *f)
     f->e.reduce.sums.recur = f->recur;
     f->e.reduce.sums.least = f->least;
     for (uint32_t b = 0; b < BUCKETS; b++) {
-        f->jobs[b] = (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, bytes[b]),
+        f->jobs[b] = (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, false, bytes[b]),
                                     .size_bytes = bytes[b],
                                     .alone_ns = alone_ms[b] * ms};
     }

@@ -408,6 +408,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                                       .depth = c->depth,
                                       .class = RU_CLASS_NORMAL,
                                       .rank = (uint16_t)rui_el_rank(e, b),
+                                      .in_order = rui_el_in_order(e, b),
                                       .label = e->reduce.sums.labels[b]};
         e->reduce.aside_bytes += aside_of(e, *s, b);
     }
