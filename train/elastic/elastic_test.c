@@ -665,15 +665,15 @@ static ru_coll_cost cost_of(double step_ns, double byte_ns)
     return (ru_coll_cost){.alpha_ns = step_ns, .beta_ns = byte_ns, .gamma_ns = 0.25, .n_points = 2};
 }
 
-static void choose(ru_elastic *e, uint32_t n, ru_coll_choice into[CHOICES])
+static void choose(ru_elastic *e, uint32_t n, uint32_t n_parts, ru_coll_choice into[CHOICES])
 {
     const ru_elastic_part parts[CHOICES] = {{.size_bytes = 4096}, {.size_bytes = 4 << 20}};
     ru_arena arena;
     ru_err err = {0};
     ru_arena_init(&arena, 0);
     rui_el_view v = {.n = n};
-    assert_ok(rui_el_choose(e, &v, parts, CHOICES, &arena, NULL, &err), err);
-    memcpy(into, v.choice, CHOICES * sizeof *into);
+    assert_ok(rui_el_choose(e, &v, parts, n_parts, &arena, NULL, &err), err);
+    memcpy(into, v.choice, n_parts * sizeof *into);
     ru_arena_fini(&arena);
 }
 
@@ -705,29 +705,33 @@ static void a_table_of_the_owner_is_everybodys(void **state)
     job_close(&j);
 }
 
-/* What was measured counts for as many members as measured it; the star only there. */
+/* Costs count for as many members as measured them; of several sums only two add by the star. */
 static void costs_count_for_those_who_measured_them(void **state)
 {
     (void)state;
     ru_coll_choice at[CHOICES], without[CHOICES];
-    ru_elastic e = {.reduce.probed_n = 4};
-    choose(&e, 70, without);
+    ru_elastic e = {.reduce.probed_n = 2};
+    choose(&e, 70, CHOICES, without);
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
         e.reduce.costs[a] = a == RU_ALGO_HIERARCHY ? cost_of(1, 1e-6) : cost_of(1e7, 10);
     }
-    choose(&e, 4, at);
+    choose(&e, 2, CHOICES, at);
+    assert_true(at[0].algo == RU_ALGO_HIERARCHY && at[1].algo == RU_ALGO_HIERARCHY);
+    choose(&e, 3, 1, at);
+    assert_true(at[0].algo != RU_ALGO_HIERARCHY);
+    e.reduce.probed_n = 3;
+    choose(&e, 3, 1, at);
     assert_int_equal(at[0].algo, RU_ALGO_HIERARCHY);
-    assert_int_equal(at[1].algo, RU_ALGO_HIERARCHY);
-    choose(&e, 3, at);
+    choose(&e, 3, CHOICES, at);
     assert_true(at[0].algo != RU_ALGO_HIERARCHY && at[1].algo != RU_ALGO_HIERARCHY);
-    choose(&e, 70, at);
+    choose(&e, 70, CHOICES, at);
     for (uint32_t b = 0; b < CHOICES; b++) {
         assert_int_equal(at[b].algo, without[b].algo);
         assert_int_equal(at[b].predicted_ns, without[b].predicted_ns);
     }
     e.reduce.costs[RU_ALGO_HIERARCHY].n_points = 0;
-    choose(&e, 4, at);
-    assert_true(at[0].algo != RU_ALGO_HIERARCHY && at[1].algo != RU_ALGO_HIERARCHY);
+    choose(&e, 3, 1, at);
+    assert_true(at[0].algo != RU_ALGO_HIERARCHY);
 }
 
 /* Who is started with a rank has its number, in whatever order the processes come. */

@@ -152,7 +152,9 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_pa
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
         costs[a] = large ? (ru_coll_cost){0} : e->reduce.costs[a];
     }
-    if (e->reduce.probed_n != v->n) { /* the star is taken only where it was measured */
+    /* The star is taken only where it was measured, and not for several sums of more than two
+     * members, which share the links: its root carries n / 2 times what the others' members do. */
+    if (e->reduce.probed_n != v->n || (v->n > 2 && n > 1 && v->servers == 0)) {
         costs[RU_ALGO_HIERARCHY].n_points = 0;
     }
     if (v->servers > 0 && costs[RU_ALGO_HIERARCHY].n_points == 0) {
