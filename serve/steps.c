@@ -12,7 +12,7 @@ typedef struct sized {
     ru_graph graph;
     ru_exe *exe;
     int64_t rows, wanted;
-    int64_t opened_ns, service_ns; /* of a run: when it was opened; lately */
+    int64_t opened_ns; /* of a run without rows, when it was opened */
 } sized;
 
 struct ru_steps {
@@ -73,14 +73,13 @@ static void fill(const sized *z, const ru_steps_row *rows, int64_t n)
 static ru_status warm(sized *z, ru_err *err)
 {
     fill(z, NULL, 0);
-    z->service_ns = INT64_MAX;
+    z->opened_ns = INT64_MAX;
     for (int k = 0; k < WARM_RUNS; k++) {
         ru_time from = ru_clock_now();
         RU_TRY(ru_exe_run(z->exe, &(ru_run_args){0}, err));
         int64_t ns = ru_time_since(ru_clock_now(), from);
-        z->service_ns = ns < z->service_ns ? ns : z->service_ns;
+        z->opened_ns = ns < z->opened_ns ? ns : z->opened_ns;
     }
-    z->opened_ns = z->service_ns;
     return RU_OK;
 }
 
@@ -186,16 +185,6 @@ ru_steps_facts ru_steps_facts_get(const ru_steps *s)
     return s->facts;
 }
 
-/* Rows at later positions take longer. A size that is not used forgets what it took. */
-static void learn(ru_steps *s, sized *z, int64_t ns)
-{
-    for (uint32_t k = 0; k < s->n_sizes; k++) {
-        sized *other = &s->sizes[k];
-        other->service_ns += (other->opened_ns - other->service_ns) / 64;
-    }
-    z->service_ns += (ns - z->service_ns) / 4;
-}
-
 static uint32_t of(const ru_steps *s, int64_t rows)
 {
     uint32_t k = 0;
@@ -210,15 +199,13 @@ ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_t n, const f
 {
     RU_CHECK(n > 0 && n <= s->facts.rows_max);
     sized *z = &s->sizes[of(s, n)];
-    ru_time from = ru_clock_now();
     fill(z, rows, n);
     RU_TRY(ru_exe_run(z->exe, &(ru_run_args){0}, err));
-    learn(s, z, ru_time_since(ru_clock_now(), from));
     *logits = ru_exe_output(z->exe, z->graph.outputs[0]);
     return RU_OK;
 }
 
-int64_t ru_steps_service_ns(const ru_steps *s, int64_t rows)
+int64_t ru_steps_opened_ns(const ru_steps *s, int64_t rows)
 {
-    return s->sizes[of(s, rows)].service_ns;
+    return s->sizes[of(s, rows)].opened_ns;
 }

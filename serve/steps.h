@@ -40,8 +40,7 @@ RU_MUST_USE ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_
                                    const float **logits, ru_err *err);
 /* The first `n` positions of slot `from` become those of `to`, another one. */
 void ru_steps_copy(ru_steps *s, int64_t from, int64_t to, int64_t n);
-/* Measured time of a step of so many rows, lately; of one that did not run lately: when it was
- * opened. */
-int64_t ru_steps_service_ns(const ru_steps *s, int64_t rows);
+/* Measured time of a step of so many rows that see no position, when it was opened. */
+int64_t ru_steps_opened_ns(const ru_steps *s, int64_t rows);
 
 #endif

@@ -8,6 +8,9 @@
  * hundred should take less than twice as long. */
 enum { PIECE_PERCENT = 150, SIZES_MAX = 32 };
 
+/* Positions from which what they cost stands out of what else a step takes. */
+enum { SEEN_MIN = 64 };
+
 typedef struct place {
     ru_stream *stream; /* NULL: free */
     uint64_t turn;     /* who asked first */
@@ -23,9 +26,11 @@ struct ru_streams {
     uint64_t turns;
     ru_steps_row *rows; /* [rows_max] */
     int64_t n_rows, n_wanted;
-    int64_t alone_ns[SIZES_MAX]; /* of steps without a prompt lately, by size of 1, 2, 4, ... rows;
-                                    0: there was none. A row of a prompt sees many positions */
-    bool prompt;                 /* the step has a piece of one */
+    /* by size of a step of 1, 2, 4, ... rows, lately; 0: there was none */
+    int64_t alone_ns[SIZES_MAX]; /* of steps without a prompt */
+    double seen_ns[SIZES_MAX];   /* of a position that a piece of a prompt sees */
+    int64_t going, seen;         /* of this step: rows without a prompt; positions that the last row
+                                    of its first piece sees, 0: there is none */
     float *scratch;              /* [vocab] */
     uint32_t *order;             /* [vocab] */
 };
@@ -143,26 +148,59 @@ static void put_rows(ru_streams *s, int64_t slot, int64_t n)
     }
 }
 
-static int64_t *alone(ru_streams *s, int64_t rows)
+static uint32_t size_of(int64_t rows)
 {
     uint32_t k = 0;
     while (k + 1 < SIZES_MAX && INT64_C(1) << k < rows) {
         k++;
     }
-    return &s->alone_ns[k];
+    return k;
 }
 
-/* Rows of a step in which so many streams go on. */
-static int64_t rows_beside(ru_streams *s, int64_t going)
+/* What a step of so many rows takes longer than that without the prompt, but for the positions
+ * seen. */
+static int64_t wider_ns(const ru_streams *s, int64_t rows)
 {
-    int64_t most = going + 1, without = *alone(s, going);
-    without = without > 0 ? without : ru_steps_service_ns(s->steps, going);
-    for (int64_t n = 1; n <= s->facts.rows_max; n *= 2) {
-        if (n > most && 100 * ru_steps_service_ns(s->steps, n) <= PIECE_PERCENT * without) {
+    int64_t ns = ru_steps_opened_ns(s->steps, rows);
+    return s->going == 0 ? ns : ns - ru_steps_opened_ns(s->steps, s->going);
+}
+
+static int64_t alone_ns(const ru_streams *s)
+{
+    int64_t ns = s->going == 0 ? 0 : s->alone_ns[size_of(s->going)];
+    return s->going == 0 || ns > 0 ? ns : ru_steps_opened_ns(s->steps, s->going);
+}
+
+/* Rows of a step in which others go on, with the next piece of a prompt at position `at`. A size
+ * takes for a position at most what the sizes below take for as many rows. */
+static int64_t rows_beside(const ru_streams *s, int64_t at)
+{
+    int64_t most = s->going + 1, without = alone_ns(s);
+    double each = 0, cost;
+    for (int64_t n = 1; s->going > 0 && n <= s->facts.rows_max; n *= 2) {
+        cost = s->seen_ns[size_of(n)];
+        each = cost > 0 && (each == 0 || cost < 2 * each) ? cost : 2 * each;
+        cost = (double)wider_ns(s, n) + each * (double)(at + n - s->going);
+        if (n > most && 100 * cost <= (PIECE_PERCENT - 100) * (double)without) {
             most = n;
         }
     }
-    return going == 0 || most > s->facts.rows_max ? s->facts.rows_max : most;
+    return s->going == 0 || most > s->facts.rows_max ? s->facts.rows_max : most;
+}
+
+/* A step took `ns`. */
+static void learn(ru_streams *s, int64_t ns)
+{
+    uint32_t k = size_of(s->n_rows);
+    if (s->seen == 0) {
+        int64_t *mean = &s->alone_ns[k];
+        *mean = *mean == 0 ? ns : *mean + (ns - *mean) / 4;
+    } else if (s->seen >= SEEN_MIN) {
+        double *mean = &s->seen_ns[k],
+               each = (double)(ns - alone_ns(s) - wider_ns(s, s->n_rows)) / (double)s->seen;
+        each = each > 0 ? each : 0;
+        *mean = *mean == 0 ? each : *mean + (each - *mean) / 4;
+    }
 }
 
 static bool before(const place *a, const place *b)
@@ -239,15 +277,18 @@ static void choose_rows(ru_streams *s)
             put_rows(s, k, 1);
         }
     }
-    int64_t going = s->n_rows, most = rows_beside(s, going);
-    for (int64_t k = next_prompt(s); k >= 0 && s->n_rows < most; k = next_prompt(s)) {
+    int64_t k = next_prompt(s);
+    s->going = s->n_rows;
+    s->seen = 0;
+    int64_t most = k < 0 ? s->going : rows_beside(s, s->places[k].stream->cached);
+    for (; k >= 0 && s->n_rows < most; k = next_prompt(s)) {
         int64_t left = left_of(&s->places[k]), room = most - s->n_rows;
         put_rows(s, k, left < room ? left : room);
         if (s->places[k].rows == 0) {
             break;
         }
+        s->seen = s->seen > 0 ? s->seen : s->rows[s->n_rows - 1].at + 1;
     }
-    s->prompt = s->n_rows > going;
 }
 
 /* Log probabilities of token `at` by the logits before it. */
@@ -285,9 +326,8 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
     }
     ru_time from = ru_clock_now();
     ru_status st = ru_steps_run(s->steps, s->rows, s->n_rows, &logits, err);
-    if (st == RU_OK && !s->prompt) { /* ru_steps_service_ns counts those with a prompt too */
-        int64_t *mean = alone(s, s->n_rows), ns = ru_time_since(ru_clock_now(), from);
-        *mean = *mean == 0 ? ns : *mean + (ns - *mean) / 4;
+    if (st == RU_OK) {
+        learn(s, ru_time_since(ru_clock_now(), from));
     }
     for (int64_t i = 0; i < s->n_rows; i++) {
         place *p = &s->places[s->rows[i].slot];

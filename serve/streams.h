@@ -5,9 +5,10 @@
  *
  * A step has one row of every stream whose prompt is in, and one piece of the prompt of the stream
  * of the highest priority that asked first: a long prompt delays the others by one piece a step.
- * The piece is as large as lets the step take at most twice what it takes without, by measured
- * times. A step has at most as many rows whose logits are wanted as there are slots: prompts whose
- * log probabilities are asked go in by smaller pieces.
+ * The piece is as large as lets the step take at most one and a half times what it takes without:
+ * by measured times of more rows, and of positions that a piece sees. A step has at most as many
+ * rows whose logits are wanted as there are slots: prompts whose log probabilities are asked go in
+ * by smaller pieces.
  *
  * Of texts with one prompt the first reads it; the others wait, then take a copy of its cache.
  *

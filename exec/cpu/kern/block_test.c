@@ -333,6 +333,97 @@ static void attention_agrees_with_finite_differences(void **state)
     }
 }
 
+/* One row of a cache in double. */
+static void cached_row(const ru_kern_attn *a, const float *q, const float *k, const float *v,
+                       int64_t see, double *y)
+{
+    int64_t d = a->head_size;
+    double sum = 0, max = -INFINITY;
+    double *p = malloc(sizeof *p * (size_t)see);
+    for (int64_t j = 0; j < see; j++) {
+        p[j] = 0;
+        for (int64_t c = 0; c < d; c++) {
+            p[j] += (double)q[c] * (double)k[j * d + c] * (double)a->scale;
+        }
+        max = fmax(max, p[j]);
+    }
+    memset(y, 0, sizeof *y * (size_t)d);
+    for (int64_t j = 0; j < see; j++) {
+        double e = exp(p[j] - max);
+        sum += e;
+        for (int64_t c = 0; c < d; c++) {
+            y[c] += e * (double)v[j * d + c];
+        }
+    }
+    for (int64_t c = 0; c < d; c++) {
+        y[c] /= sum;
+    }
+    free(p);
+}
+
+static void cast(const ru_kern *k, ru_dtype from, const void *x, ru_dtype to, void *y, int64_t n)
+{
+    if (from == to) {
+        memcpy(y, x, (size_t)(n * ru_dtype_bytes(to)));
+    } else {
+        assert_true(k->cast(from, x, to, y, n));
+    }
+}
+
+/* Rows on a cache that is exactly as long as what they see; a group, then each row alone. */
+static void cached_case(const ru_kern *k, int64_t rows, int64_t past, int64_t d, float scale,
+                        ru_dtype t, ru_dtype kv)
+{
+    int64_t keys = past + rows, n[3] = {rows * d, keys * d, keys * d};
+    float *f[3], *y = numbers(rows * d, 4);
+    void *x[3], *out = malloc((size_t)(rows * d * ru_dtype_bytes(t)));
+    double *want = malloc(sizeof *want * (size_t)d), tol = t == RU_F32 ? 2e-5 : 8e-3;
+    for (uint32_t i = 0; i < 3; i++) { /* numbers that the kernel sees */
+        ru_dtype of = i == 0 ? t : kv;
+        f[i] = numbers(n[i], i + 1);
+        x[i] = malloc((size_t)(n[i] * ru_dtype_bytes(of)));
+        cast(k, RU_F32, f[i], of, x[i], n[i]);
+        cast(k, of, x[i], RU_F32, f[i], n[i]);
+    }
+    ru_kern_attn a = {.t = t, .t_kv = kv, .rows = rows, .keys = keys, .head_size = d};
+    a.ld_q = a.ld_k = a.ld_v = a.ld_y = d;
+    a.q = x[0], a.k = x[1], a.v = x[2], a.y = out;
+    a.scale = scale, a.causal = true, a.past = past;
+    a.work = numbers(k->attn_rows_work(&a), 11);
+    for (int64_t row = -1; row < rows; row++) { /* -1: all of them */
+        ru_kern_attn one = a;
+        one.q = (char *)x[0] + (row < 0 ? 0 : row) * d * ru_dtype_bytes(t);
+        one.rows = 1, one.keys = past + row + 1;
+        row < 0 ? k->attn_rows(&a) : k->attn_row(&one);
+        cast(k, t, out, RU_F32, y, (row < 0 ? rows : 1) * d);
+        for (int64_t i = row < 0 ? 0 : row; i <= (row < 0 ? rows - 1 : row); i++) {
+            cached_row(&a, f[0] + i * d, f[1], f[2], past + i + 1, want);
+            for (int64_t c = 0; c < d; c++) {
+                near((double)y[(row < 0 ? i : 0) * d + c], want[c], tol, "a cache", k);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        free(f[i]), free(x[i]);
+    }
+    free(y), free(out), free(want), free(a.work);
+}
+
+static void cached_rows_agree_with_double(void **state)
+{
+    (void)state;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t t = 0; kern_at(level) != NULL && t < 3; t++) {
+            ru_dtype of = t == 2 ? RU_BF16 : RU_F32, kv = t > 0 ? RU_BF16 : RU_F32;
+            cached_case(kern_at(level), 2, 0, 5, 0.4f, of, kv);
+            cached_case(kern_at(level), 9, 200, 64, 2.0f, of, kv);
+            cached_case(kern_at(level), 16, 63, 32, 8.0f, of, kv);
+            cached_case(kern_at(level), 17, 64, 80, 0.3f, of, kv);
+            cached_case(kern_at(level), 70, 131, 33, 1.0f, of, kv);
+        }
+    }
+}
+
 /* -- sums, losses, optimizers --------------------------------------------------------------------
  */
 
@@ -577,6 +668,7 @@ RU_TESTS(exec_block, cmocka_unit_test(f64_products_are_exact),
          cmocka_unit_test(large_products_keep_nan),
          cmocka_unit_test(bf16_products_agree_with_double),
          cmocka_unit_test(attention_agrees_with_finite_differences),
+         cmocka_unit_test(cached_rows_agree_with_double),
          cmocka_unit_test(reductions_are_the_same_everywhere),
          cmocka_unit_test(cross_entropy_counts_and_refuses),
          cmocka_unit_test(adam_follows_its_definition))

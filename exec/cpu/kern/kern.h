@@ -695,8 +695,11 @@ typedef struct ru_kern_add8 {
        float *c, int64_t c_row, bool add))                                                         \
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
-    /* The same for one row that sees all keys: f32, no mask, no stats; work: keys floats */       \
+    /* The same on a cache, without mask and stats: one row that sees all keys; rows that read     \
+     * each key once. work: attn_rows_work() floats, for both */                                   \
     X(void, attn_row, (const ru_kern_attn *a))                                                     \
+    X(void, attn_rows, (const ru_kern_attn *a))                                                    \
+    X(int64_t, attn_rows_work, (const ru_kern_attn *a))                                            \
     X(void, attn_grad, (const ru_kern_attn *a))                                                    \
     /* Recurrent weights r [gates * hidden, hidden] as the recurrences read them, `pairs`: as      \
      * bf16. Of as many floats (or bf16); work: 96 * hidden floats */                              \

@@ -1,14 +1,11 @@
 /* Attention on a cache: the new keys and values are written, then each row sees its sequence.
  *
- * Rows of one slot at successive positions (a piece of a prompt) are one group, which uses the
- * kernel of whole sequences; short groups go row by row and read each key once per row. */
+ * Rows of one slot at successive positions (a piece of a prompt) are one group, which reads each
+ * key once. */
 #include <math.h>
 #include <string.h>
 
 #include "exec/cpu/lower/lower_kern.h"
-
-/* Rows from which packing the keys of a group pays. */
-enum { GROUP_ROWS = 4 };
 
 typedef struct cached_state {
     const ru_kern *k;
@@ -67,21 +64,16 @@ static void one_group(const cached_state *s, void *const *bufs, int64_t i, int64
     a.k = const_at(bufs[C_KEYS_OUT], a.t_kv, base);
     a.v = const_at(bufs[C_VALUES_OUT], a.t_kv, base);
     a.work = work;
-    int64_t step = rows < GROUP_ROWS ? 1 : rows;
-    for (int64_t r = 0; r < rows; r += step) {
-        a.q = const_at(bufs[C_QKV], a.t, (i + r) * 3 * width + h * s->size);
-        a.y = at_of(bufs[C_Y], a.t, (i + r) * width + h * s->size);
-        a.rows = step;
-        a.past = at[i] + r;
-        a.keys = at[i] + r + step;
-        if (at[i] < 0) {
-            memset(a.y, 0, (size_t)(s->size * ru_dtype_bytes(a.t)));
-        } else if (step == 1) {
-            s->k->attn_row(&a);
-        } else {
-            s->k->attn(&a);
-        }
+    a.q = const_at(bufs[C_QKV], a.t, i * 3 * width + h * s->size);
+    a.y = at_of(bufs[C_Y], a.t, i * width + h * s->size);
+    a.rows = rows;
+    a.past = at[i];
+    a.keys = at[i] + rows;
+    if (at[i] >= 0) {
+        (rows == 1 ? s->k->attn_row : s->k->attn_rows)(&a);
+        return;
     }
+    memset(a.y, 0, (size_t)(s->size * ru_dtype_bytes(a.t))); /* a row that is none: alone */
 }
 
 static void attend_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
@@ -167,7 +159,7 @@ ru_status rui_lower_kern_attention_cached(rui_low *lo, const ru_node *n, ru_err 
                        .ld_y = width,
                        .scale = (float)ru_node_float(n, RU_ATTR_scale, 1.0 / sqrt((double)d)),
                        .causal = true};
-    s->work = (s->k->attn_work(&s->proto, false) + 1023) / 1024 * 1024;
+    s->work = (s->k->attn_rows_work(&s->proto) + 1023) / 1024 * 1024;
     rui_buf b[C_BUFS] = {{0}};
     const rui_layout *cache = rui_plain(lo, keys);
     b[C_QKV] = rui_in(lo, n->in[0], rui_plain_as(lo, x, t));
