@@ -31,9 +31,13 @@ static const char TRANSFORMERS[] = "python3 with torch, transformers and safeten
 static const char CTRANSLATE2[] =
     "python3 with ctranslate2, torch, transformers and safetensors is not installed (pip install "
     "ctranslate2 torch transformers safetensors)";
+static const char LLAMA_CPP[] =
+    "python3 with llama-cpp-python, gguf and safetensors is not installed (pip install "
+    "llama-cpp-python gguf safetensors)";
 static const peer small[] = {{"transformers", TRANSFORMERS, {2.5, 2.5}}};
 static const peer large[] = {{"transformers", TRANSFORMERS, {1.1, 1.5}},
                              {"ctranslate2", CTRANSLATE2, {1, 1}},
+                             {"llama.cpp", LLAMA_CPP, {1, 1}},
                              {"f32", NULL, {1.6, 1.6}}};
 static const shape shapes[] = {
     {"gpt 4x256", 4, 4, 256, 256, 64, small, RU_ARRAY_LEN(small)},
