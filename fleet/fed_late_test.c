@@ -263,6 +263,38 @@ static void test_a_whole_snapshot_is_the_machine(void **state)
     ru_arena_fini(&a);
 }
 
+/* A snapshot of a machine whose queue holds two clients more, with these numbers. */
+static ru_status load_queue(box *from, box *into, uint32_t one, uint32_t other, ru_arena *a)
+{
+    enum { N_QUEUE_AT = 28 }; /* in what only whole snapshots have */
+    ru_err err;
+    int64_t bytes = ru_fed_saved_bytes(from->f, true);
+    uint8_t *data = ru_arena_alloc(a, bytes + 8, 8);
+    ru_wire_out o = ru_wire_out_into(data, bytes);
+    ru_fed_save(from->f, true, &o);
+    ru_wire_out queue = ru_wire_out_into(data + ru_fed_saved_bytes(from->f, false) + N_QUEUE_AT, 4);
+    ru_wire_put_u32(&queue, 2);
+    ru_wire_out list = ru_wire_out_into(data + bytes, 8);
+    ru_wire_put_u32(&list, one);
+    ru_wire_put_u32(&list, other);
+    ru_wire_in w = ru_wire_in_from(data, bytes + 8);
+    return ru_fed_load(into->f, true, &w, &err);
+}
+
+static void test_a_snapshot_has_no_client_twice(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box b = open_box(&a, 9), c = open_box(&a, 9), d = open_box(&a, 9);
+    begin(&b);
+    answer(&b, 7, b.send[0], b.task);
+    at(&b, 200, (ru_event){.kind = RU_EV_TIMER, .what = RU_FED_TIMER});
+    assert_int_equal(load_queue(&b, &c, 1, 0, &a), RU_OK);
+    assert_int_equal(load_queue(&b, &d, 1, 1, &a), RU_E_DATA);
+    ru_arena_fini(&a);
+}
+
 /* A round of two among three. */
 static void round_of(box *b, double s)
 {
@@ -348,7 +380,8 @@ static void test_a_sum_that_is_not_opened_is_not_counted(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(fleet_fed_late, cmocka_unit_test(test_a_whole_snapshot_is_the_machine),
+RU_TESTS(fleet_fed_late, cmocka_unit_test(test_a_snapshot_has_no_client_twice),
+         cmocka_unit_test(test_a_whole_snapshot_is_the_machine),
          cmocka_unit_test(test_rounds_end_with_privacy),
          cmocka_unit_test(test_a_sum_that_is_not_opened_is_not_counted),
          cmocka_unit_test(test_clients_come_and_go), cmocka_unit_test(test_nobody_waits),

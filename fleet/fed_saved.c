@@ -44,7 +44,6 @@ static void save_whole(const ru_fed *f, ru_wire_out *o)
     }
 }
 
-/* A list of clients, each once. */
 static bool load_list(const ru_fed *f, ru_wire_in *w, uint32_t *list, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
@@ -52,6 +51,18 @@ static bool load_list(const ru_fed *f, ru_wire_in *w, uint32_t *list, uint32_t n
         if (w->bad || list[k] >= f->opt.n) {
             return false;
         }
+    }
+    return true;
+}
+
+/* No client stands in the list twice. Those of it are marked as queued then. */
+static bool each_once(ru_fed *f, const uint32_t *list, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        if (f->clients[list[k]].queued) {
+            return false;
+        }
+        f->clients[list[k]].queued = true;
     }
     return true;
 }
@@ -81,10 +92,11 @@ static bool load_whole(ru_fed *f, ru_wire_in *w)
         rui_fed_recount(f, c);
     }
     fine = fine && load_list(f, w, f->queue, f->n_queue) && load_list(f, w, f->probes, f->n_probes);
-    for (uint32_t k = 0; k < f->n_queue && fine; k++) {
-        f->clients[f->queue[k]].queued = true;
+    fine = fine && each_once(f, f->probes, f->n_probes);
+    for (uint32_t k = 0; k < f->n_probes && fine; k++) {
+        f->clients[f->probes[k]].queued = false;
     }
-    return fine;
+    return fine && each_once(f, f->queue, f->n_queue);
 }
 
 /* -- what all know --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +37,8 @@ enum { STOP_SAME_NS = 50000000 };
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 static struct sigaction before[RU_ARRAY_LEN(stop_signals)]; /* of those that are watched */
 static bool watched[RU_ARRAY_LEN(stop_signals)];
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t watchers; /* ru_self_stop_watch without its ru_self_stop_unwatch */
 
 static void on_stop(int number)
 {
@@ -64,6 +67,8 @@ void ru_self_stop_watch(void)
 {
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     sigemptyset(&sa.sa_mask);
+    pthread_mutex_lock(&watch_lock);
+    watchers++;
     if (stop_fd < 0) {
         stop_signal = 0;
         stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -78,6 +83,7 @@ void ru_self_stop_watch(void)
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write(), with a sentence */
     (void)signal(SIGPIPE, SIG_IGN); /* see ru_self_tell */
+    pthread_mutex_unlock(&watch_lock);
 }
 
 int ru_self_stop_asked(void)
@@ -90,7 +96,7 @@ int ru_self_stop_fd(void)
     return stop_fd;
 }
 
-void ru_self_stop_unwatch(void)
+static void unwatch(void)
 {
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
         if (watched[k]) {
@@ -105,6 +111,16 @@ void ru_self_stop_unwatch(void)
     }
     patient = 0;
     stop_signal = 0; /* the next run of this process has not been asked to stop */
+}
+
+void ru_self_stop_unwatch(void)
+{
+    pthread_mutex_lock(&watch_lock);
+    watchers -= watchers > 0 ? 1 : 0;
+    if (watchers == 0) {
+        unwatch();
+    }
+    pthread_mutex_unlock(&watch_lock);
 }
 
 void ru_self_tell(const void *data, int64_t size_bytes)

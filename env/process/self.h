@@ -1,7 +1,6 @@
 /* This process: stop signals, memory, terminal, name.
  *
- * Thread: any, but ru_self_stop_watch and ru_self_stop_unwatch while no other thread calls a
- * function of ru_self_stop_* or polls its descriptor. */
+ * Thread: any; the descriptor of stop signals is polled only by who watches. */
 #ifndef RU_ENV_SELF_H
 #define RU_ENV_SELF_H
 
@@ -13,14 +12,15 @@ RU_API_BEGIN
  * itself); the second ends the process at once with 128 + its number, unless it comes within 50 ms
  * (timeout(1) signals its child and then its group). One that was ignored when the process started
  * stays ignored (nohup; a shell's background job has no SIGINT). A pipe that nobody reads is an
- * error of its write. Who watches already keeps what came. */
+ * error of its write. Who watches already keeps what came; several may watch, in any threads. */
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);
 /* A descriptor that is readable once a stop signal came (for an event loop; never read it), until
  * ru_self_stop_unwatch; -1 when nobody watches or it cannot be had. */
 int ru_self_stop_fd(void);
-void ru_self_stop_unwatch(void); /* the actions of before; forgets what came */
+/* The last one: the actions of before; forgets what came. */
+void ru_self_stop_unwatch(void);
 
 RU_API_END
 

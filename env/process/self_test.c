@@ -29,6 +29,24 @@ static void first_stop_signal_is_counted(void **state)
     (void)signal(SIGTERM, was);
 }
 
+/* Two clients of one process: the one that ends first leaves the other its signals. */
+static void two_may_watch(void **state)
+{
+    (void)state;
+    void (*was)(int) = signal(SIGTERM, SIG_DFL);
+    ru_self_stop_watch();
+    ru_self_stop_watch();
+    assert_int_equal(raise(SIGTERM), 0);
+    int fd = ru_self_stop_fd();
+    ru_self_stop_unwatch();
+    assert_int_equal(ru_self_stop_fd(), fd);
+    assert_int_equal(ru_self_stop_asked(), SIGTERM);
+    ru_self_stop_unwatch();
+    assert_int_equal(ru_self_stop_fd(), -1);
+    assert_int_equal(ru_self_stop_asked(), 0);
+    assert_true(signal(SIGTERM, was) == SIG_DFL);
+}
+
 /* In a process of its own that is told to stop `times` times at once, or until it ends: its status.
  */
 static int end_told(uint32_t times)
@@ -283,8 +301,8 @@ static void large_memory_begins_at_a_large_page(void **state)
 }
 
 RU_TESTS(env_self, cmocka_unit_test(large_memory_begins_at_a_large_page),
-         cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(second_stop_signal_ends),
-         cmocka_unit_test(ignored_signals_stay_ignored),
+         cmocka_unit_test(two_may_watch), cmocka_unit_test(first_stop_signal_is_counted),
+         cmocka_unit_test(second_stop_signal_ends), cmocka_unit_test(ignored_signals_stay_ignored),
          cmocka_unit_test(output_ends_with_its_reader), cmocka_unit_test(knows_itself),
          cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
          cmocka_unit_test(finds_quota_of_groups))

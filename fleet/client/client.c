@@ -9,7 +9,8 @@
 #include "fleet/client/client_impl.h"
 #include "fleet/client/masked.h"
 
-enum { TENSORS_MAX = 1 << 20, SAMPLES_MAX = 1000000000 };
+/* LEAST: bytes of a tensor without a name and dimensions. */
+enum { TENSORS_MAX = 1 << 20, TENSOR_LEAST = 8, SAMPLES_MAX = 1000000000 };
 
 /* -- the model ------------------------------------------------------------------------------------
  */
@@ -21,13 +22,15 @@ bool rui_fed_client_model(ru_fed_client *c, const uint8_t *body, int64_t body_by
     RU_CHECK(!c->desk.model && s->count > 0);
     ru_wire_in w = ru_wire_in_from(body, body_bytes);
     uint32_t n = ru_wire_u32(&w);
-    ru_fed_tensor *t = n <= TENSORS_MAX ? RU_NEW(&c->arena, ru_fed_tensor, n + 1) : NULL;
+    bool fits_in = n <= TENSORS_MAX && n <= ru_wire_left(&w) / TENSOR_LEAST;
+    ru_fed_tensor *t = fits_in ? RU_NEW(&c->arena, ru_fed_tensor, n + 1) : NULL;
     int64_t at = 0;
     for (uint32_t k = 0; k < n && t != NULL && !w.bad; k++) {
         uint32_t length = 0;
         const char *name = ru_wire_text(&w, UINT16_MAX, &length);
         uint32_t rank = ru_wire_u32(&w);
-        int64_t *dims = rank <= UINT8_MAX ? RU_NEW(&c->arena, int64_t, rank + 1) : NULL;
+        bool there = rank <= UINT8_MAX && rank <= ru_wire_left(&w) / (int64_t)sizeof(int64_t);
+        int64_t *dims = there ? RU_NEW(&c->arena, int64_t, rank + 1) : NULL;
         int64_t count = 1;
         for (uint32_t d = 0; d < rank && dims != NULL; d++) {
             dims[d] = (int64_t)ru_wire_u64(&w);

@@ -26,7 +26,7 @@ typedef struct ru_fed_client_options {
     int64_t values;      /* of the model that the program trains; another one is refused; 0: any */
     int64_t values_max;  /* a larger model is refused before it is received; 0: none is */
     int64_t wait_ns;     /* for a server that is not there, at first or again; 0: for good */
-    bool signals;        /* stop signals end it (env/process/self.h); of one client in a process */
+    bool signals;        /* stop signals end it, as all such clients of the process */
     bool quiet;          /* no warning of the process's library goes to stderr from now on */
 } ru_fed_client_options;
 

@@ -435,7 +435,9 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
                "%u workers share %u core%s of this machine, so each step takes longer than with %u",
                lo.n_start, cores, cores == 1 ? "" : "s", cores);
     }
-    RU_TRY(ru_way_launch(&lo, to, in->arena, &result, err));
+    ru_status st = ru_way_launch(&lo, to, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    RU_TRY(st);
     in->exit_code = result.code;
     if (!to->json && result.code == 0) {
         tell_out(result.out);
