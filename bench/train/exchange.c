@@ -14,7 +14,7 @@
 #include "env/process/process.h"
 #include "fleet/exchange/shards.h"
 
-enum { WORKERS = 8, SIDES = 4, ROUNDS = 5, ROUNDS_QUICK = 1, FLOATS = 2 << 20, PORT = 7741 };
+enum { WORKERS = 8, SIDES = 4, ROUNDS = 3, ROUNDS_QUICK = 1, FLOATS = 2 << 20, PORT = 7741 };
 
 static const int64_t answer_ns = (int64_t)120 * 1000000000;
 

@@ -9,10 +9,14 @@ typedef struct rui_masked_updates {
     ru_masker m;
     ru_mask_stream *streams[2]; /* [per_round] of the task, and of the one that is masked now */
     uint32_t at, n_streams;     /* n_streams 0: not there yet */
+    uint32_t opened;            /* streams so far */
     double share;
+    uint8_t *boxes;   /* of bufs; NULL: none are sealed or opened now */
     rui_fed_job held; /* values NULL: it trains, or is done */
     float *from;      /* [count] Thread: the program's. */
 } rui_masked_updates;
+
+static void go_on(void *self, ru_time now);
 
 ru_status rui_masked_open(ru_fed_client *c, ru_err *err)
 {
@@ -59,9 +63,12 @@ void rui_masked_give_up(ru_fed_client *c)
 {
     rui_masked_updates *x = c->masked;
     if (x != NULL) {
+        ru_loop_after_off(c->loop, go_on, c);
+        ru_bufs_put(&c->bufs, x->boxes);
         ru_bufs_put(&c->bufs, x->held.values);
+        x->boxes = NULL;
         x->held.values = NULL;
-        ru_cipher_wipe(x->streams[x->at], x->n_streams * (int64_t)sizeof **x->streams);
+        ru_cipher_wipe(x->streams[x->at], c->start.per_round * (int64_t)sizeof **x->streams);
         x->n_streams = 0;
         ru_masker_forget(&x->m);
     }
@@ -110,6 +117,58 @@ bool rui_masked_trained(ru_fed_client *c, const rui_fed_job *w)
     return true;
 }
 
+/* Some of the boxes at a time; the last ones end it. */
+static ru_status seal(ru_fed_client *c, uint32_t n, uint32_t self, const uint8_t *publics,
+                      ru_time now, ru_err *err)
+{
+    rui_masked_updates *x = c->masked;
+    bool more;
+    RU_TRY(ru_masker_share(&x->m, n, self, publics, x->boxes, &more, err));
+    if (more) {
+        ru_loop_after(c->loop, go_on, c);
+        return RU_OK;
+    }
+    uint8_t *boxes = x->boxes;
+    x->boxes = NULL;
+    rui_fed_client_parcel(c, RUI_FED_BOXES, &x->m.round, sizeof x->m.round, boxes,
+                          (int64_t)x->m.n * RU_MASK_BOX_BYTES, now);
+    return RU_OK;
+}
+
+static ru_status open_boxes(ru_fed_client *c, ru_err *err)
+{
+    rui_masked_updates *x = c->masked;
+    bool more;
+    RU_TRY(ru_masker_streams(&x->m, x->boxes, x->boxes + x->m.n, x->streams[x->at], &x->opened,
+                             &more, err));
+    if (more) {
+        ru_loop_after(c->loop, go_on, c);
+        return RU_OK;
+    }
+    ru_bufs_put(&c->bufs, x->boxes);
+    x->boxes = NULL;
+    x->n_streams = x->opened;
+    if (x->held.values != NULL && x->held.task.task == x->m.round) {
+        mask(c);
+    }
+    return RU_OK;
+}
+
+static void go_on(void *self, ru_time now)
+{
+    ru_fed_client *c = self;
+    rui_masked_updates *x = c->masked;
+    ru_err err;
+    ru_status st = RU_OK;
+    if (x->boxes != NULL) {
+        st = x->m.stage == RU_MASKER_SEALING ? seal(c, x->m.n, x->m.self, NULL, now, &err)
+                                             : open_boxes(c, &err);
+    }
+    if (st != RU_OK) {
+        end(c, &err);
+    }
+}
+
 static ru_status on_roster(ru_fed_client *c, ru_wire_in *w, const void *body, int64_t bytes,
                            ru_time now, ru_err *err)
 {
@@ -121,18 +180,9 @@ static ru_status on_roster(ru_fed_client *c, ru_wire_in *w, const void *body, in
         return RU_FAIL(err, RU_E_DATA, "the server's list of keys is none");
     }
     x->share = c->start.clip > 0 ? 1.0 / n : mine / samples;
-    uint8_t *boxes = ru_bufs_get(&c->bufs, (int64_t)n * RU_MASK_BOX_BYTES);
-    if (boxes == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the keys of a round");
-    }
-    ru_status st = ru_masker_share(&x->m, n, self, body, boxes, err);
-    if (st != RU_OK) {
-        ru_bufs_put(&c->bufs, boxes);
-        return st;
-    }
-    rui_fed_client_parcel(c, RUI_FED_BOXES, &x->m.round, sizeof x->m.round, boxes,
-                          (int64_t)n * RU_MASK_BOX_BYTES, now);
-    return RU_OK;
+    x->boxes = ru_bufs_get(&c->bufs, (int64_t)n * RU_MASK_BOX_BYTES);
+    return x->boxes != NULL ? seal(c, n, self, body, now, err)
+                            : RU_FAIL(err, RU_E_MEM, "no memory for the keys of a round");
 }
 
 static ru_status on_row(ru_fed_client *c, const uint8_t *body, int64_t bytes, ru_err *err)
@@ -142,11 +192,12 @@ static ru_status on_row(ru_fed_client *c, const uint8_t *body, int64_t bytes, ru
     if (bytes != (int64_t)n * (1 + RU_MASK_BOX_BYTES)) {
         return RU_FAIL(err, RU_E_DATA, "the server's boxes are none");
     }
-    RU_TRY(ru_masker_streams(&x->m, body, body + n, x->streams[x->at], &x->n_streams, err));
-    if (x->held.values != NULL && x->held.task.task == x->m.round) {
-        mask(c);
+    x->boxes = ru_bufs_get(&c->bufs, bytes);
+    if (x->boxes == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the boxes of a round");
     }
-    return RU_OK;
+    memcpy(x->boxes, body, (size_t)bytes);
+    return open_boxes(c, err);
 }
 
 void rui_masked_parcel(ru_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,
@@ -162,7 +213,7 @@ void rui_masked_parcel(ru_fed_client *c, uint32_t what, const void *head, uint32
     }
     if (what == RUI_FED_ROSTER && x->m.stage == RU_MASKER_BEGUN) {
         st = on_roster(c, &w, body, body_bytes, now, &err);
-    } else if (what == RUI_FED_ROW && x->m.stage == RU_MASKER_SHARED) {
+    } else if (what == RUI_FED_ROW && x->m.stage == RU_MASKER_SHARED && x->boxes == NULL) {
         st = on_row(c, body, body_bytes, &err);
     }
     if (st != RU_OK) {

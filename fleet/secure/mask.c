@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { KEY = RU_CIPHER_KEY_BYTES, PUBLIC = RU_MASK_PUBLIC_BYTES, BOX = RU_MASK_BOX_BYTES };
-enum { PARTS = RU_MASK_PARTS_BYTES, PART = RU_SHAMIR_BYTES, PURPOSE = 80 };
+enum { PARTS = RU_MASK_PARTS_BYTES, PART = RU_SHAMIR_BYTES, PURPOSE = 80, PAIRS_AT_A_TIME = 8 };
 
 /* -- numbers --------------------------------------------------------------------------------------
  */
@@ -130,8 +130,8 @@ static ru_status seal_for(ru_masker *m, ru_cipher_secret *box_secret, uint32_t k
     return st;
 }
 
-ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t *publics,
-                          uint8_t *boxes, ru_err *err)
+static ru_status begin_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t *publics,
+                             ru_err *err)
 {
     uint8_t mine[KEY];
     uint32_t there = 0;
@@ -147,21 +147,37 @@ ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t
                        there, n, m->need);
     }
     memcpy(m->publics, publics, (size_t)n * PUBLIC);
-    memset(boxes, 0, (size_t)n * BOX);
     m->n = n;
     m->self = self;
+    m->next = 0;
+    m->stage = RU_MASKER_SEALING;
     split(m);
+    return RU_OK;
+}
+
+ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t *publics,
+                          uint8_t *boxes, bool *more, ru_err *err)
+{
+    if (m->stage != RU_MASKER_SEALING) {
+        RU_TRY(begin_share(m, n, self, publics, err));
+        memset(boxes, 0, (size_t)n * BOX);
+    }
     ru_cipher_secret *box_secret = NULL;
     ru_status st = ru_cipher_secret_open(m->box_secret, &box_secret, err);
-    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
-        if (k != self && is_there(publics, k)) {
+    for (uint32_t done = 0; m->next < m->n && done < PAIRS_AT_A_TIME && st == RU_OK; m->next++) {
+        uint32_t k = m->next;
+        if (k != m->self && is_there(m->publics, k)) {
             st = seal_for(m, box_secret, k, boxes + (size_t)k * BOX, err);
+            done++;
         }
     }
     ru_cipher_secret_close(box_secret);
-    memcpy(m->parts + (size_t)self * PARTS, m->work + (size_t)self * PARTS, PARTS);
-    ru_cipher_wipe(m->work, (int64_t)n * PARTS);
-    m->stage = st == RU_OK ? RU_MASKER_SHARED : RU_MASKER_IDLE; /* a key seals one box */
+    *more = st == RU_OK && m->next < m->n;
+    if (!*more) {
+        memcpy(m->parts + (size_t)m->self * PARTS, m->work + (size_t)m->self * PARTS, PARTS);
+        ru_cipher_wipe(m->work, (int64_t)m->n * PARTS);
+        m->stage = st == RU_OK ? RU_MASKER_SHARED : RU_MASKER_IDLE; /* a key seals one box */
+    }
     return st;
 }
 
@@ -182,8 +198,8 @@ static ru_status from_other(ru_masker *m, ru_cipher_secret *mask_secret, uint32_
     return ru_cipher_agree(mask_secret, mask_key(m->publics, k), &purpose, 1, &s->key, err);
 }
 
-ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxes,
-                            ru_mask_stream *streams, uint32_t *n_streams, ru_err *err)
+static ru_status begin_streams(ru_masker *m, const uint8_t *in, ru_mask_stream *streams,
+                               uint32_t *n_streams, ru_err *err)
 {
     uint32_t there = 0;
     for (uint32_t k = 0; m->stage == RU_MASKER_SHARED && k < m->n; k++) {
@@ -196,20 +212,33 @@ ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxe
                        "federated.secure.threshold, %u, or none of this one",
                        there, m->need);
     }
+    memcpy(streams[0].key, m->seed, KEY);
+    streams[0].minus = false;
+    *n_streams = 1;
+    m->next = 0;
+    m->stage = RU_MASKER_OPENING;
+    return RU_OK;
+}
+
+ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxes,
+                            ru_mask_stream *streams, uint32_t *n_streams, bool *more, ru_err *err)
+{
+    RU_TRY(m->stage != RU_MASKER_OPENING ? begin_streams(m, in, streams, n_streams, err) : RU_OK);
     ru_cipher_secret *mask_secret = NULL;
     ru_status st = ru_cipher_secret_open(m->mask_secret, &mask_secret, err);
-    *n_streams = 0;
-    memcpy(streams[(*n_streams)++].key, m->seed, KEY);
-    streams[0].minus = false;
-    for (uint32_t k = 0; k < m->n && st == RU_OK; k++) {
+    for (uint32_t done = 0; m->next < m->n && done < PAIRS_AT_A_TIME && st == RU_OK; m->next++) {
+        uint32_t k = m->next;
         if (k != m->self && m->in[k]) {
             st = from_other(m, mask_secret, k, boxes + (size_t)k * BOX, &streams[(*n_streams)++],
                             err);
+            done++;
         }
     }
     ru_cipher_secret_close(mask_secret);
-    /* Keys are where parts are now: a second try opens nothing. */
-    m->stage = st == RU_OK ? RU_MASKER_READY : RU_MASKER_IDLE;
+    *more = st == RU_OK && m->next < m->n;
+    if (!*more) { /* keys are where parts are now: a second try opens nothing */
+        m->stage = st == RU_OK ? RU_MASKER_READY : RU_MASKER_IDLE;
+    }
     return st;
 }
 

@@ -72,7 +72,15 @@ typedef struct ru_masker {
     uint8_t *parts;   /* [n_max][RU_MASK_PARTS_BYTES] that this client holds */
     uint8_t *work;    /* [n_max][2][RU_SHAMIR_BYTES] */
     bool *in;         /* [n_max] */
-    enum { RU_MASKER_IDLE, RU_MASKER_BEGUN, RU_MASKER_SHARED, RU_MASKER_READY } stage;
+    uint32_t next;    /* client of SEALING and OPENING */
+    enum {
+        RU_MASKER_IDLE,
+        RU_MASKER_BEGUN,
+        RU_MASKER_SEALING,
+        RU_MASKER_SHARED,
+        RU_MASKER_OPENING,
+        RU_MASKER_READY
+    } stage;
 } ru_masker;
 
 /* `random`: numbers that nobody can predict (ru_self_random). Errors of all: RU_E_MEM; RU_E_DATA
@@ -81,13 +89,17 @@ RU_MUST_USE ru_status ru_masker_open(uint32_t n_max, void (*random)(void *, int6
                                      ru_arena *arena, ru_masker *out, ru_err *err);
 RU_MUST_USE ru_status ru_masker_begin(ru_masker *m, uint32_t round, uint32_t need,
                                       uint8_t publics[RU_MASK_PUBLIC_BYTES], ru_err *err);
+/* These two take a while with many clients: *more: call it again, with the same. In between others
+ * may have their turn, as a link that must not be silent. */
 /* Shape: publics [n][RU_MASK_PUBLIC_BYTES], boxes [n][RU_MASK_BOX_BYTES]. */
 RU_MUST_USE ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self,
-                                      const uint8_t *publics, uint8_t *boxes, ru_err *err);
+                                      const uint8_t *publics, uint8_t *boxes, bool *more,
+                                      ru_err *err);
 /* Take the boxes of those with in[k] 1 and tell the streams of this client's mask. Shape: in [n],
  * boxes [n][RU_MASK_BOX_BYTES], streams [n]: *n_streams of them. */
 RU_MUST_USE ru_status ru_masker_streams(ru_masker *m, const uint8_t *in, const uint8_t *boxes,
-                                        ru_mask_stream *streams, uint32_t *n_streams, ru_err *err);
+                                        ru_mask_stream *streams, uint32_t *n_streams, bool *more,
+                                        ru_err *err);
 /* Shape: survived [n], parts [n][RU_SHAMIR_BYTES], zeros for those that were not in. Once. */
 RU_MUST_USE ru_status ru_masker_reveal(ru_masker *m, const uint8_t *survived, uint8_t *parts,
                                        ru_err *err);

@@ -73,7 +73,10 @@ static void share(rig *r, uint32_t k)
     who = k;
     call = 3;
     int64_t bytes = (int64_t)r->n * RU_MASK_BOX_BYTES;
-    assert_ok(ru_masker_share(&r->m[k], r->n, k, r->u.publics, r->boxes, &r->err), r->err);
+    for (bool more = true; more;) {
+        assert_ok(ru_masker_share(&r->m[k], r->n, k, r->u.publics, r->boxes, &more, &r->err),
+                  r->err);
+    }
     assert_false(ru_unmasker_boxes(&r->u, k, r->boxes, bytes - 1));
     assert_true(ru_unmasker_boxes(&r->u, k, r->boxes, bytes));
 }
@@ -83,7 +86,10 @@ static void mask(rig *r, uint32_t k)
     int64_t bytes;
     uint32_t n;
     const uint8_t *row = ru_unmasker_row(&r->u, k, &bytes);
-    assert_ok(ru_masker_streams(&r->m[k], row, row + r->n, r->streams, &n, &r->err), r->err);
+    for (bool more = true; more;) {
+        assert_ok(ru_masker_streams(&r->m[k], row, row + r->n, r->streams, &n, &more, &r->err),
+                  r->err);
+    }
     assert_int_equal(n, r->u.n_shared);
     memcpy(r->masked[k], r->x[k], sizeof r->x[k]);
     for (uint32_t i = 0; i < n; i++) {
@@ -199,36 +205,42 @@ static void test_what_is_refused(void **state)
     (void)state;
     rig *r = set_up(5, 3);
     uint32_t n;
+    bool more;
     int64_t bytes;
     for (uint32_t k = 0; k < 2; k++) {
         tell(r, k);
     }
     who = 0;
-    assert_int_equal(ru_masker_share(&r->m[0], 5, 0, r->u.publics, r->boxes, &r->err), RU_E_DATA);
+    assert_int_equal(ru_masker_share(&r->m[0], 5, 0, r->u.publics, r->boxes, &more, &r->err),
+                     RU_E_DATA);
     for (uint32_t k = 2; k < 5; k++) {
         tell(r, k);
     }
-    assert_int_equal(ru_masker_share(&r->m[0], 5, 1, r->u.publics, r->boxes, &r->err), RU_E_DATA);
+    assert_int_equal(ru_masker_share(&r->m[0], 5, 1, r->u.publics, r->boxes, &more, &r->err),
+                     RU_E_DATA);
     share(r, 0);
     share(r, 1);
     const uint8_t *row = ru_unmasker_row(&r->u, 0, &bytes);
-    assert_int_equal(ru_masker_streams(&r->m[0], row, row + 5, r->streams, &n, &r->err), RU_E_DATA);
+    assert_int_equal(ru_masker_streams(&r->m[0], row, row + 5, r->streams, &n, &more, &r->err),
+                     RU_E_DATA);
     share(r, 2);
     share(r, 3);
     row = ru_unmasker_row(&r->u, 3, &bytes);
     const uint32_t damaged = 3 * MANY * (1 + RU_MASK_BOX_BYTES) + 5 + RU_MASK_BOX_BYTES;
     r->u.boxes[damaged] ^= 1; /* what 1 sealed for 3, whose round is over with it */
-    assert_int_equal(ru_masker_streams(&r->m[3], row, row + 5, r->streams, &n, &r->err), RU_E_DATA);
+    assert_int_equal(ru_masker_streams(&r->m[3], row, row + 5, r->streams, &n, &more, &r->err),
+                     RU_E_DATA);
     r->u.boxes[damaged] ^= 1;
-    assert_int_equal(ru_masker_streams(&r->m[3], row, row + 5, r->streams, &n, &r->err), RU_E_DATA);
+    assert_int_equal(ru_masker_streams(&r->m[3], row, row + 5, r->streams, &n, &more, &r->err),
+                     RU_E_DATA);
     for (uint32_t k = 0; k < 3; k++) {
         mask(r, k);
         assert_true(ru_unmasker_add(&r->u, k, r->masked[k]));
     }
     assert_false(ru_unmasker_add(&r->u, 4, r->masked[2])); /* it shared nothing */
-    static const uint8_t few[5] = {1, 1, 0, 0, 0}, more[5] = {1, 1, 1, 0, 1};
+    static const uint8_t few[5] = {1, 1, 0, 0, 0}, other[5] = {1, 1, 1, 0, 1};
     assert_int_equal(ru_masker_reveal(&r->m[0], few, r->parts, &r->err), RU_E_DATA);
-    assert_int_equal(ru_masker_reveal(&r->m[0], more, r->parts, &r->err), RU_E_DATA);
+    assert_int_equal(ru_masker_reveal(&r->m[0], other, r->parts, &r->err), RU_E_DATA);
     for (uint32_t k = 0; k < 3; k++) {
         assert_true(reveal(r, k));
     }

@@ -51,7 +51,8 @@ static void share(ru_masker *m, ru_unmasker *u, uint32_t k, input *in)
     shape[1] = (uint8_t)k;
     change(in, shape, sizeof shape);
     change(in, publics, sizeof publics);
-    if (ru_masker_share(m, shape[0], shape[1], publics, boxes, NULL) == RU_OK) {
+    bool more; /* of N pairs nothing is left */
+    if (ru_masker_share(m, shape[0], shape[1], publics, boxes, &more, NULL) == RU_OK) {
         change(in, boxes, sizeof boxes);
         (void)ru_unmasker_boxes(u, k, boxes, shape[0] * (int64_t)RU_MASK_BOX_BYTES);
     }
@@ -65,7 +66,8 @@ static void mask(ru_masker *m, ru_unmasker *u, uint32_t k, input *in)
     uint8_t row[N * (1 + RU_MASK_BOX_BYTES)];
     memcpy(row, ru_unmasker_row(u, k, &bytes), sizeof row);
     change(in, row, sizeof row);
-    if (ru_masker_streams(m, row, row + m->n, streams, &n, NULL) == RU_OK) {
+    bool more;
+    if (ru_masker_streams(m, row, row + m->n, streams, &n, &more, NULL) == RU_OK) {
         for (uint32_t i = 0; i < VALUES; i++) {
             x[i] = (k + 1) * i;
         }
