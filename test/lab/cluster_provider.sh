@@ -5,7 +5,8 @@
 #      scheduler is killed while one waits for Slurm, and asks for it once. Another job of Slurm takes one back: its hour is refunded, its
 #      job goes on from its checkpoint. Full, the partition gives none within `patience`: refused, and another one later. `down` leaves no job of Slurm.
 #   2. two commands are a market: one that refuses says why, and the other market is asked; `release` runs for each node that was given.
-#      The scheduler is killed between a request and its node: the node is there once.
+#      The scheduler is killed between a request and its node: the node is there once. A machine that
+#      is gone without a word comes again.
 . "$(dirname "$0")/clusters.sh"
 slurm=$here/slurm.sh
 bash "$slurm" check || exit $?
@@ -75,6 +76,7 @@ SCRIPT
 cat >own.yaml <<FILE
 folder: own
 accounts: shared
+silent: 3s
 nodes: [{name: own, slots: 1}]
 market: {speed: 60}
 markets:
@@ -91,6 +93,12 @@ cluster up own.yaml >/dev/null || fail "the scheduler does not come back"
 : >open
 waits_for 3 running
 waits_for 2 audit_n ' given .*rack'
+# A machine that is gone with all that ran there: it comes again, and its job continues.
+worker=$(sed -n 's/.*worker_start .* pid //p' own/log/rack1 | tail -1)
+kill -9 "$(pid_of own/run/rack1.pid)" "$worker" 2>/dev/null || true
+waits_for yes audit_has ' taken .*evicted: gone without a notice; its hour is refunded'
+waits_for 3 audit_n ' given .*rack'
+waits_for 3 running
 cluster down || fail "down"
 [[ $(sort -u releases | tr '\n' ' ') == 'rack1 rack2 ' ]] || fail "down releases what was given: $(cat releases)"
 [[ $failed -ne 0 ]] || echo "ok: two commands are a market"
