@@ -1,9 +1,17 @@
 /* Layer normalisation forward and backward, and the moments that the other normalisations need.
  * Variance is the mean square of deviations from the mean (two passes over a row that is in L1). */
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/lanes.h"
+
+enum { SHORT_ROWS = 16, SHORT_MAX = 32 };
 
 static float row_sum(const float *x, int64_t n)
 {
+    if (n <= 16) {
+        float few[16];
+        (void)kv_tail(x, n, 0.0f, few);
+        return kv_sum_of_16(few);
+    }
     float acc[KV_LANES] = {0};
     int64_t i = 0;
     for (; i + KV_LANES <= n; i += KV_LANES) {
@@ -12,16 +20,22 @@ static float row_sum(const float *x, int64_t n)
             acc[j] += x[i + j];
         }
     }
-    int64_t left = n - i;
-#pragma omp simd
-    for (int64_t j = 0; j < left; j++) {
-        acc[j] += x[i + j];
+    if (i < n) {
+        float end[KV_LANES];
+        int64_t w = kv_tail(x + i, n - i, 0.0f, end);
+        KV_LANES_LOOP(w, acc[j] += end[j])
     }
-    return kv_lanes_sum(acc);
+    return kv_sum_of_lanes(acc);
 }
 
 static float row_sum_dev2(const float *x, float mean, int64_t n)
 {
+    if (n <= 16) {
+        float few[16];
+        (void)kv_tail(x, n, mean, few);
+        KV_LANES_LOOP(16, float d = few[j] - mean; few[j] = d * d)
+        return kv_sum_of_16(few);
+    }
     float acc[KV_LANES] = {0};
     int64_t i = 0;
     for (; i + KV_LANES <= n; i += KV_LANES) {
@@ -31,13 +45,12 @@ static float row_sum_dev2(const float *x, float mean, int64_t n)
             acc[j] += d * d;
         }
     }
-    int64_t left = n - i;
-#pragma omp simd
-    for (int64_t j = 0; j < left; j++) {
-        float d = x[i + j] - mean;
-        acc[j] += d * d;
+    if (i < n) {
+        float end[KV_LANES];
+        int64_t w = kv_tail(x + i, n - i, mean, end);
+        KV_LANES_LOOP(w, float d = end[j] - mean; acc[j] += d * d)
     }
-    return kv_lanes_sum(acc);
+    return kv_sum_of_lanes(acc);
 }
 
 void RUI_K(rui_kern_moments)(ru_dtype t, const void *x, int64_t n, float epsilon, float *mean,
@@ -58,11 +71,74 @@ void RUI_K(rui_kern_moments)(ru_dtype t, const void *x, int64_t n, float epsilon
     *invstd = 1.0f / sqrtf(dev / (float)n + epsilon);
 }
 
+/* Rows of at most SHORT_MAX elements, `rows` of them side by side, each summed in the order of its
+ * elements. */
+RU_KERN_INLINE void layernorm_short(const float *x, const float *scale, const float *bias,
+                                    float epsilon, float *y, float *mean, float *invstd,
+                                    const int64_t rows, int64_t n)
+{
+    float e[SHORT_MAX * SHORT_ROWS], mu[SHORT_ROWS] = {0}, is[SHORT_ROWS] = {0};
+    const float count = (float)n;
+    for (int64_t k = 0; k < n; k++) {
+#pragma omp simd
+        for (int64_t j = 0; j < rows; j++) {
+            e[k * SHORT_ROWS + j] = x[j * n + k];
+            mu[j] += e[k * SHORT_ROWS + j];
+        }
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < rows; j++) {
+        mu[j] /= count;
+    }
+    for (int64_t k = 0; k < n; k++) {
+#pragma omp simd
+        for (int64_t j = 0; j < rows; j++) {
+            float d = e[k * SHORT_ROWS + j] - mu[j];
+            is[j] += d * d;
+        }
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < rows; j++) {
+        is[j] = 1.0f / sqrtf(is[j] / count + epsilon);
+    }
+    for (int64_t j = 0; j < rows; j++) {
+        for (int64_t k = 0; k < n; k++) {
+            float v = (e[k * SHORT_ROWS + j] - mu[j]) * is[j] * scale[k];
+            y[j * n + k] = bias != NULL ? v + bias[k] : v;
+        }
+        if (mean != NULL) {
+            mean[j] = mu[j];
+        }
+        if (invstd != NULL) {
+            invstd[j] = is[j];
+        }
+    }
+}
+
+static void layernorm_rows_short(const float *x, const float *scale, const float *bias,
+                                 float epsilon, float *y, float *mean, float *invstd, int64_t rows,
+                                 int64_t n)
+{
+    for (int64_t r = 0; r < rows; r += SHORT_ROWS) {
+        float *m = mean != NULL ? mean + r : NULL, *s = invstd != NULL ? invstd + r : NULL;
+        const float *from = x + r * n;
+        if (rows - r >= SHORT_ROWS) {
+            layernorm_short(from, scale, bias, epsilon, y + r * n, m, s, SHORT_ROWS, n);
+        } else {
+            layernorm_short(from, scale, bias, epsilon, y + r * n, m, s, rows - r, n);
+        }
+    }
+}
+
 void RUI_K(rui_kern_layernorm)(ru_dtype t, const void *x, const float *scale, const float *bias,
                                float epsilon, void *y, float *mean, float *invstd, int64_t rows,
                                int64_t cols)
 {
     float bx[KV_BLOCK], by[KV_BLOCK];
+    if (t == RU_F32 && cols <= SHORT_MAX) {
+        layernorm_rows_short(x, scale, bias, epsilon, y, mean, invstd, rows, cols);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         float mu, is;
         const char *row = (const char *)x + r * cols * (t == RU_F32 ? 4 : 2);
@@ -124,8 +200,8 @@ static void grad_sums(const float *dy, const float *x, const float *g, float mu,
             }
         }
     }
-    *sum1 += kv_lanes_sum(a1);
-    *sum2 += kv_lanes_sum(a2);
+    *sum1 += kv_sum_of_lanes(a1);
+    *sum2 += kv_sum_of_lanes(a2);
 }
 
 /* dx = invstd * (dy*scale - mean(dy*scale) - xhat * mean(dy*scale*xhat)) */

@@ -2,29 +2,31 @@
  * are added pairwise: the same order on every instruction set and for every number of threads.
  * Short rows are summed element by element, columns row by row. */
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/lanes.h"
 #include "exec/cpu/kern/tile.h"
 
 /* acc[j] = f(acc[j], v) over all elements; v is the element, s the accumulator. */
-#define REDUCE_LOOP(f)                                                 \
-    do {                                                               \
-        int64_t i = 0;                                                 \
-        for (; i + KV_LANES <= n; i += KV_LANES) {                     \
-            _Pragma("omp simd") for (int64_t j = 0; j < KV_LANES; j++) \
-            {                                                          \
-                float v = x[i + j], s = acc[j];                        \
-                acc[j] = f;                                            \
-            }                                                          \
-        }                                                              \
-        int64_t left = n - i;                                          \
-        _Pragma("omp simd") for (int64_t j = 0; j < left; j++)         \
-        {                                                              \
-            float v = x[i + j], s = acc[j];                            \
-            acc[j] = f;                                                \
-        }                                                              \
+#define REDUCE_LOOP(f)                                                          \
+    do {                                                                        \
+        int64_t i = 0;                                                          \
+        for (; i + KV_LANES <= n; i += KV_LANES) {                              \
+            _Pragma("omp simd") for (int64_t j = 0; j < KV_LANES; j++)          \
+            {                                                                   \
+                float v = x[i + j], s = acc[j];                                 \
+                acc[j] = f;                                                     \
+            }                                                                   \
+        }                                                                       \
+        int64_t left = n - i;                                                   \
+        if (left > 0) {                                                         \
+            float end[KV_LANES];                                                \
+            left = kv_tail(x + i, left, rest, end);                             \
+            KV_LANES_LOOP(left, float v = end[j]; float s = acc[j]; acc[j] = f) \
+        }                                                                       \
     } while (0)
 
 static void lanes(ru_kern_red op, const float *x, int64_t n, float *acc)
 {
+    const float rest = op == RU_KERN_RED_MAX ? -INFINITY : op == RU_KERN_RED_MIN ? INFINITY : 0.0f;
     switch (op) {
     case RU_KERN_RED_SUM:
         REDUCE_LOOP(s + v);
@@ -63,32 +65,24 @@ static float start_of(ru_kern_red op)
     return 0.0f;
 }
 
-/* acc[i] (op) acc[i + w], in halves until one is left. */
-#define JOIN_HALVES(f)                                      \
-    for (int64_t w = KV_LANES / 2; w > 0; w /= 2) {         \
-        _Pragma("omp simd") for (int64_t i = 0; i < w; i++) \
-        {                                                   \
-            float a = acc[i], b = acc[i + w];               \
-            acc[i] = f;                                     \
-        }                                                   \
-    }                                                       \
-    break
-
 static float join(ru_kern_red op, float *acc)
 {
     switch (op) {
     case RU_KERN_RED_MAX:
-        JOIN_HALVES(kv_max(a, b));
+        return kv_max_of_lanes(acc);
     case RU_KERN_RED_MIN:
-        JOIN_HALVES(kv_min(a, b));
+        for (int64_t j = 0; j < KV_LANES; j++) {
+            acc[j] = -acc[j];
+        }
+        return -kv_max_of_lanes(acc);
     case RU_KERN_RED_PROD:
         RU_CHECK(false);
     case RU_KERN_RED_SUM:
     case RU_KERN_RED_SUM_SQUARE:
     case RU_KERN_RED_SUM_ABS:
-        JOIN_HALVES(a + b);
+        break;
     }
-    return acc[0];
+    return kv_sum_of_lanes(acc);
 }
 
 /* In doubles: what is beyond a float on the way may come back, and floats next to 0 are slow. */

@@ -1,6 +1,7 @@
 /* Softmax and its logarithm over rows, and over a middle axis whose inner elements stand side by
  * side. */
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/lanes.h"
 
 enum { SHORT_ROWS = 16, SHORT_MAX = 32 };
 
@@ -17,18 +18,12 @@ static float row_max(const float *x, int64_t n)
             acc[j] = kv_max(x[i + j], acc[j]);
         }
     }
-    int64_t left = n - i;
-#pragma omp simd
-    for (int64_t j = 0; j < left; j++) {
-        acc[j] = kv_max(x[i + j], acc[j]);
+    if (i < n) {
+        float end[KV_LANES];
+        int64_t w = kv_tail(x + i, n - i, -INFINITY, end);
+        KV_LANES_LOOP(w, acc[j] = kv_max(end[j], acc[j]))
     }
-    for (int64_t w = KV_LANES / 2; w > 0; w /= 2) {
-#pragma omp simd
-        for (int64_t j = 0; j < w; j++) {
-            acc[j] = kv_max(acc[j], acc[j + w]);
-        }
-    }
-    return acc[0];
+    return kv_max_of_lanes(acc);
 }
 
 /* y = e^(x - max), returns the sum; y may equal x. */
@@ -44,14 +39,13 @@ static float row_exp(const float *x, float max, float *y, int64_t n)
             acc[j] += e;
         }
     }
-    int64_t left = n - i;
-#pragma omp simd
-    for (int64_t j = 0; j < left; j++) {
-        float e = kv_exp_neg(x[i + j] - max);
-        y[i + j] = e;
-        acc[j] += e;
+    if (i < n) { /* the rest gives 0 */
+        float end[KV_LANES];
+        int64_t w = kv_tail(x + i, n - i, -INFINITY, end);
+        KV_LANES_LOOP(w, float e = kv_exp_neg(end[j] - max); end[j] = e; acc[j] += e)
+        memcpy(y + i, end, (size_t)(n - i) * sizeof *y);
     }
-    return kv_lanes_sum(acc);
+    return kv_sum_of_lanes(acc);
 }
 
 static void softmax_row(bool log, const float *x, float *y, int64_t n)
@@ -185,7 +179,7 @@ static float grad_dot(bool log, const float *dy, const float *y, int64_t n)
             acc[j] += dy[i + j] * (log ? 1.0f : y[i + j]);
         }
     }
-    return kv_lanes_sum(acc);
+    return kv_sum_of_lanes(acc);
 }
 
 void RUI_K(rui_kern_softmax_grad)(ru_dtype t, bool log, const void *dy, const void *y, void *dx,

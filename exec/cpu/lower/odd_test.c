@@ -141,22 +141,57 @@ static void scales_of_places(void **state)
 }
 
 /* Beside large inputs the logarithm of the sum keeps its digits: along rows of all kinds. */
-static void logarithms_beside_large_inputs(void **state)
+static void softmax_of_large_inputs(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{3, 5, 700}, {40, 3, 6}, {3, 90, 20}};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 2; k++) {
+    static const float offsets[] = {0x1p20f, 0x1p100f}; /* beside the latter all are equal */
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 8; k++) {
         net t;
         net_init(&t);
-        ru_type whole = ru_type_make(RU_F32, 3, shapes[k / 2]);
-        ru_value_id x = input(&t, "x", whole), far = ru_build_const_f32(&t.b, 0x1p20f);
-        x = ru_build_op1(&t.b, RU_OP_Round,
-                         ru_build_op2(&t.b, RU_OP_Mul, x, ru_build_const_f32(&t.b, 4), NULL), NULL);
-        ru_value_id y =
-            ru_build_op1(&t.b, RU_OP_LogSoftmax, ru_build_op2(&t.b, RU_OP_Add, x, far, NULL),
+        ru_value_id x = input(&t, "x", ru_type_make(RU_F32, 3, shapes[k / 8]));
+        ru_value_id four = ru_build_const_f32(&t.b, 4), far;
+        far = ru_build_const_f32(&t.b, offsets[k / 2 % 2]);
+        x = ru_build_op2(&t.b, RU_OP_Mul, x, four, NULL);
+        x = ru_build_op1(&t.b, RU_OP_Round, x, NULL);
+        x = ru_build_op2(&t.b, RU_OP_Add, x, far, NULL);
+        x = ru_build_op1(&t.b, k / 4 % 2 == 0 ? RU_OP_Softmax : RU_OP_LogSoftmax, x,
                          (ru_attr[]){RU_AI(axis, 2 - k % 2), RU_A_END});
+        ru_build_output(&t.b, x, "y");
+        fast_and_right(&t, 1e-5, "softmax of large inputs");
+    }
+}
+
+/* Rows that end within vectors of any width: normalised, reduced. */
+static void rows_of_any_length(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1,  2,  8,  15, 16, 17, 31,  32,
+                                      33, 49, 63, 64, 65, 70, 100, 130};
+    static const ru_op ops[] = {
+        RU_OP_Softmax,   RU_OP_LogSoftmax,      RU_OP_ReduceMax,          RU_OP_ReduceMin,
+        RU_OP_ReduceSum, RU_OP_ReduceSumSquare, RU_OP_LayerNormalization, RU_OP_LayerNormalization};
+    const uint32_t n_ops = RU_ARRAY_LEN(ops);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(lengths) * n_ops; k++) {
+        const int64_t n = lengths[k / n_ops];
+        const ru_op op = ops[k % n_ops];
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 37, n)), in[3] = {x}, y;
+        uint32_t n_in = 1;
+        if (op == RU_OP_LayerNormalization) {
+            in[1] = input(&t, "scale", T(F32, n));
+            in[2] = input(&t, "bias", T(F32, n));
+            n_in = k % n_ops == n_ops - 1 ? 3 : 2;
+        } else if (k % n_ops >= 2) {
+            in[1] = ru_build_const_i64s(&t.b, (int64_t[]){1}, 1);
+            n_in = 2;
+        }
+        ru_build_node(&t.b, op, in, n_in, NULL, &y, 1);
         ru_build_output(&t.b, y, "y");
-        fast_and_right(&t, 1e-5, "log softmax of large inputs");
+        char name[64];
+        snprintf(name, sizeof name, "%s of rows of %d", ru_op_get(op)->name, (int)n);
+        fast_and_right(&t, n == 1 ? 1e-3 : 3e-6, name);
     }
 }
 
@@ -746,8 +781,8 @@ static void dropout_tells_its_mask(void **state)
 
 RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask), cmocka_unit_test(maps_of_doubles),
          cmocka_unit_test(broadcasts), cmocka_unit_test(scales_of_places),
-         cmocka_unit_test(products_of_bytes), cmocka_unit_test(logarithms_beside_large_inputs),
-         cmocka_unit_test(short_rows_that_repeat),
+         cmocka_unit_test(products_of_bytes), cmocka_unit_test(softmax_of_large_inputs),
+         cmocka_unit_test(rows_of_any_length), cmocka_unit_test(short_rows_that_repeat),
          cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
