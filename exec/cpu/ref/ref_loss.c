@@ -65,7 +65,7 @@ static void log_softmax(double *x, const class_rows *r)
             sum += exp(x[place(r, row, k)] - top);
         }
         for (int64_t k = 0; k < r->a.dim; k++) {
-            x[place(r, row, k)] -= top + log(sum);
+            x[place(r, row, k)] = (x[place(r, row, k)] - top) - log(sum);
         }
     }
 }

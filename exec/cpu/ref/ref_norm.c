@@ -35,7 +35,7 @@ static void log_softmax_line(double *x, const double *dy, int64_t n, int64_t ste
         sum += exp(x[i * step] - top);
     }
     for (int64_t i = 0; i < n; i++) {
-        x[i * step] -= top + log(sum);
+        x[i * step] = (x[i * step] - top) - log(sum); /* the sum of both would lose digits */
     }
 }
 
