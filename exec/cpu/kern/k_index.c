@@ -214,18 +214,31 @@ void RUI_K(rui_kern_put_rows)(ru_kern_put how, const int64_t *to, const int64_t 
                                        : name##_by(index, n, limit, step, along, x, y);            \
     }
 
-TAKE(take_4_of_64, int64_t, uint32_t)
-TAKE(take_4_of_32, int32_t, uint32_t)
-TAKE(take_8_of_64, int64_t, uint64_t)
-TAKE(take_8_of_32, int32_t, uint64_t)
+#define TAKE_BYTES(bytes, type)               \
+    TAKE(take_##bytes##_of_64, int64_t, type) \
+    TAKE(take_##bytes##_of_32, int32_t, type)
+
+TAKE_BYTES(1, uint8_t)
+TAKE_BYTES(2, uint16_t)
+TAKE_BYTES(4, uint32_t)
+TAKE_BYTES(8, uint64_t)
 
 bool RUI_K(rui_kern_take)(int64_t bytes, ru_dtype it, const void *index, int64_t n, int64_t limit,
                           int64_t step, int64_t along, const void *x, void *y)
 {
-    if (it == RU_I64) {
-        return bytes == 4 ? take_4_of_64(index, n, limit, step, along, x, y)
-                          : take_8_of_64(index, n, limit, step, along, x, y);
+    bool wide = it == RU_I64;
+    switch (bytes) {
+    case 1:
+        return wide ? take_1_of_64(index, n, limit, step, along, x, y)
+                    : take_1_of_32(index, n, limit, step, along, x, y);
+    case 2:
+        return wide ? take_2_of_64(index, n, limit, step, along, x, y)
+                    : take_2_of_32(index, n, limit, step, along, x, y);
+    case 4:
+        return wide ? take_4_of_64(index, n, limit, step, along, x, y)
+                    : take_4_of_32(index, n, limit, step, along, x, y);
+    default:
+        return wide ? take_8_of_64(index, n, limit, step, along, x, y)
+                    : take_8_of_32(index, n, limit, step, along, x, y);
     }
-    return bytes == 4 ? take_4_of_32(index, n, limit, step, along, x, y)
-                      : take_8_of_32(index, n, limit, step, along, x, y);
 }

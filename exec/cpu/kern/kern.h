@@ -655,7 +655,7 @@ typedef struct ru_kern_add8 {
       (const ru_kern_window *g, const float *x, const float *w, const float *bias, int64_t outs,   \
        float *y, float *work))                                                                     \
     /* y[j] = x[p * step + j * along] for place p = index[j] of `limit`, counted from the back     \
-     * below 0; elements of 4 or 8 bytes. False: a place is outside, and y holds anything */       \
+     * below 0; elements of 1 to 8 bytes. False: a place is outside, and y holds anything */       \
     X(bool, take,                                                                                  \
       (int64_t bytes, ru_dtype it, const void *index, int64_t n, int64_t limit, int64_t step,      \
        int64_t along, const void *x, void *y))                                                     \

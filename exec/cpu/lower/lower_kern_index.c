@@ -40,7 +40,7 @@ static void take_elements(const void *state, void *const *bufs, int64_t begin, i
     int64_t along = s->axis + 1 == s->rank ? 0 : 1;
     for (int64_t r = begin; r < end; r++) {
         int64_t base = rui_index_row(s, r), bytes = ru_dtype_bytes(s->it);
-        if (s->bytes >= 4 && limit > 0 &&
+        if (limit > 0 &&
             s->k->take(s->bytes, s->it, (const char *)bufs[1] + r * s->cols * bytes, s->cols, limit,
                        step, along, (const char *)bufs[0] + base * s->bytes,
                        (char *)bufs[2] + r * s->cols * s->bytes)) {
