@@ -571,7 +571,81 @@ static void quantised_by_the_definition(void **state)
     }
 }
 
-RU_TESTS(exec_elem, cmocka_unit_test(f16_rounds_once),
+/* One element, as the reference casts it. */
+static void cast_one(ru_dtype from, const void *x, ru_dtype to, void *y, int64_t i)
+{
+    if (ru_dtype_is_float(from) || (from == RU_U64 && ru_dtype_is_float(to))) {
+        rui_ref_set(to, y, 0, rui_ref_get(from, x, i));
+    } else {
+        rui_ref_set_int(to, y, 0, rui_ref_get_int(from, x, i));
+    }
+}
+
+/* Any bits and, of the larger types, halves between two neighbours of f16 or bf16; all pairs but
+ * those of f32 and those of f64 to whole numbers, which have tests of their own. */
+static void pairs_are_cast_on_every_set(void **state)
+{
+    (void)state;
+    enum { N = 4099, TYPES = 12 };
+    static const ru_dtype types[TYPES] = {RU_F64, RU_F16, RU_BF16, RU_BOOL, RU_I8,  RU_U8,
+                                          RU_I16, RU_U16, RU_I32,  RU_U32,  RU_I64, RU_U64};
+    static uint64_t x[N], y[N];
+    for (uint32_t k = 0; k < TYPES * TYPES * RU_KERN_LEVELS; k++) {
+        const ru_kern *kern = ru_kern_at((ru_kern_level)(k / TYPES / TYPES));
+        ru_dtype from = types[k % TYPES], to = types[k / TYPES % TYPES];
+        int64_t bytes = ru_dtype_bytes(to);
+        if (kern == NULL || from == to ||
+            (from == RU_F64 && to != RU_BOOL && !ru_dtype_is_float(to))) {
+            continue;
+        }
+        for (uint32_t i = 0; i < N; i++) {
+            uint64_t u = (i + 1) * 0x9E3779B97F4A7C15U, off = (uint64_t)i % 3 - 1;
+            u ^= u >> 29;
+            uint64_t half = i % 4 < 2 ? u % 4096 << 40 : u % 512 << 43;
+            uint64_t size = i % 4 < 2 ? 990 + u % 60 : 860 + u % 300;
+            uint64_t tie = (size << 52 | half) + off, whole = (u % 4096 << u % 53) + off;
+            x[i] = i % 2 == 0 || ru_dtype_bytes(from) < 8 ? u : from == RU_F64 ? tie : whole;
+            x[i] &= from == RU_BOOL ? 0x0101010101010101u : UINT64_MAX;
+        }
+        assert_true(kern->cast(from, x, to, y, N));
+        for (int64_t i = 0; i < N; i++) {
+            uint64_t want = 0;
+            cast_one(from, x, to, &want, i);
+            if (memcmp((const char *)y + i * bytes, &want, (size_t)bytes) != 0) {
+                fail_msg("element %lld of %s to %s on %s", (long long)i, ru_dtype_name(from),
+                         ru_dtype_name(to), kern->name);
+            }
+        }
+    }
+}
+
+/* Every way in which operands step. */
+static void choices_on_every_set(void **state)
+{
+    (void)state;
+    enum { N = 203 };
+    static uint8_t c[N], x[N * 8], y[N * 8], z[N * 8];
+    for (int i = 0; i < N * 8; i++) {
+        c[i % N] = (uint8_t)(i * 37 % 5 < 2);
+        x[i] = (uint8_t)(i * 7);
+        y[i] = (uint8_t)(i * 11 + 3);
+    }
+    for (int k = 0; k < RU_KERN_LEVELS * 32; k++) {
+        const ru_kern *kern = ru_kern_at((ru_kern_level)(k / 32));
+        int64_t bytes = 1 << k % 4, sc = k / 4 % 2, sx = k / 8 % 2, sy = k / 16 % 2;
+        if (kern == NULL) {
+            continue;
+        }
+        kern->where(bytes, c, sc, x, sx, y, sy, z, N);
+        for (int64_t i = 0; i < N; i++) {
+            const uint8_t *want = c[i * sc] != 0 ? x + i * sx * bytes : y + i * sy * bytes;
+            assert_memory_equal(z + i * bytes, want, (size_t)bytes);
+        }
+    }
+}
+
+RU_TESTS(exec_elem, cmocka_unit_test(pairs_are_cast_on_every_set),
+         cmocka_unit_test(choices_on_every_set), cmocka_unit_test(f16_rounds_once),
          cmocka_unit_test(quantised_by_the_definition), cmocka_unit_test(f16_converts_as_by_hand),
          cmocka_unit_test(floats_are_cut_to_whole_numbers), cmocka_unit_test(math_is_within_bounds),
          cmocka_unit_test(special_values_keep_their_meaning),

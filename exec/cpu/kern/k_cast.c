@@ -119,6 +119,13 @@ static void cut_small(const float *x, int32_t *y, int64_t n)
 #define NARROW(I, name)                                              \
     static bool name(const void *x, ru_dtype to, void *y, int64_t n) \
     {                                                                \
+        if (to == RU_BOOL) {                                         \
+            CAST_LOOP(I, uint8_t, v != 0);                           \
+        }                                                            \
+        if (ru_dtype_bytes(to) == (int64_t)sizeof(I) && n > 0) {     \
+            memcpy(y, x, (size_t)n * sizeof(I));                     \
+            return true;                                             \
+        }                                                            \
         switch (ru_dtype_bytes(to)) {                                \
         case 1:                                                      \
             CAST_LOOP(I, uint8_t, (uint8_t)v);                       \
@@ -127,11 +134,37 @@ static void cut_small(const float *x, int32_t *y, int64_t n)
         case 4:                                                      \
             CAST_LOOP(I, uint32_t, (uint32_t)v);                     \
         default:                                                     \
-            CAST_LOOP(I, int64_t, v);                                \
+            CAST_LOOP(I, uint64_t, (uint64_t)v);                     \
         }                                                            \
     }
+NARROW(int8_t, from_i8)
+NARROW(uint8_t, from_u8)
+NARROW(int16_t, from_i16)
+NARROW(uint16_t, from_u16)
 NARROW(int32_t, from_i32)
+NARROW(uint32_t, from_u32)
 NARROW(int64_t, from_i64)
+
+static bool from_whole(ru_dtype from, const void *x, ru_dtype to, void *y, int64_t n)
+{
+    switch ((uint32_t)from) {
+    case RU_I8:
+        return from_i8(x, to, y, n);
+    case RU_U8:
+    case RU_BOOL:
+        return from_u8(x, to, y, n);
+    case RU_I16:
+        return from_i16(x, to, y, n);
+    case RU_U16:
+        return from_u16(x, to, y, n);
+    case RU_I32:
+        return from_i32(x, to, y, n);
+    case RU_U32:
+        return from_u32(x, to, y, n);
+    default:
+        return from_i64(x, to, y, n);
+    }
+}
 
 static bool cut_floats(const float *x, ru_dtype to, void *y, int64_t n)
 {
@@ -209,16 +242,90 @@ static bool from_f32(const void *x, ru_dtype to, void *y, int64_t n)
     }
 }
 
+/* -- by way of f32, where that rounds once -------------------------------------------------------
+ */
+
+/* From numbers of one or two bytes, which an f32 holds. */
+static bool by_f32(ru_dtype from, const void *x, ru_dtype to, void *y, int64_t n)
+{
+    float mid[KV_BLOCK];
+    int64_t in = ru_dtype_bytes(from), out = ru_dtype_bytes(to);
+    bool can = from_f32(x, to, y, 0);
+    for (int64_t i = 0; can && i < n; i += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - i);
+        can = to_f32(from, (const char *)x + i * in, mid, w) &&
+              from_f32(mid, to, (char *)y + i * out, w);
+    }
+    return can;
+}
+
+/* 14 digits, of which the last one remembers all that were cut: rounding that to the 11 of f16 or
+ * the 8 of bf16 is rounding x. An f32 holds them, but for numbers that are 0 in either. */
+static void keep_odd(const double *x, float *y, int64_t n)
+{
+    const uint64_t last = UINT64_C(1) << 39, low = last - 1;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t u;
+        double v;
+        memcpy(&u, &x[i], sizeof u);
+        u = (u & ~low) | (((u & low) + low) & last);
+        memcpy(&v, &u, sizeof v);
+        y[i] = (float)v;
+    }
+}
+
+static bool to_f64(ru_dtype from, const void *x, double *y, int64_t n)
+{
+    switch ((uint32_t)from) {
+    case RU_I32:
+        CAST_LOOP(int32_t, double, (double)v);
+    case RU_U32:
+        CAST_LOOP(uint32_t, double, (double)v);
+    case RU_I64:
+        CAST_LOOP(int64_t, double, (double)v);
+    case RU_U64:
+        CAST_LOOP(uint64_t, double, (double)v);
+    default:
+        return false;
+    }
+}
+
+/* From f64 and whole numbers of four or eight bytes to f16 or bf16. A whole number that an f64
+ * rounds is an infinity in f16, and in bf16 what the f64 is. */
+static void to_half(ru_dtype from, const void *x, ru_dtype to, uint16_t *y, int64_t n)
+{
+    double wide[KV_BLOCK];
+    float mid[KV_BLOCK];
+    for (int64_t i = 0; i < n; i += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - i);
+        const void *at = (const char *)x + i * ru_dtype_bytes(from);
+        keep_odd(to_f64(from, at, wide, w) ? wide : at, mid, w);
+        (void)from_f32(mid, to, y + i, w);
+    }
+}
+
 bool RUI_K(rui_kern_cast)(ru_dtype from, const void *x, ru_dtype to, void *y, int64_t n)
 {
+    bool real = ru_dtype_is_float(from), real_to = ru_dtype_is_float(to);
     if (to == RU_F32) {
         return to_f32(from, x, y, n);
     }
     if (from == RU_F32) {
         return from_f32(x, to, y, n);
     }
-    if (from == RU_I64 && ru_dtype_is_int(to)) {
-        return from_i64(x, to, y, n);
+    if (!real && !real_to) {
+        return from_whole(from, x, to, y, n);
     }
-    return from == RU_I32 && ru_dtype_is_int(to) && from_i32(x, to, y, n);
+    if (ru_dtype_bytes(from) <= 2) {
+        return by_f32(from, x, to, y, n);
+    }
+    if (to == RU_F16 || to == RU_BF16) {
+        to_half(from, x, to, y, n);
+        return true;
+    }
+    if (from == RU_F64 && to == RU_BOOL) {
+        CAST_LOOP(double, uint8_t, v != 0.0);
+    }
+    return to == RU_F64 && to_f64(from, x, y, n);
 }

@@ -371,14 +371,36 @@ void RUI_K(rui_kern_cmp)(ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, 
     }
 }
 
-#define WHERE_LOOP(type)                         \
-    do {                                         \
-        const type *xs = x, *ys = y;             \
-        type *zs = z;                            \
-        for (int64_t i = 0; i < n; i++) {        \
-            type u = xs[i * sx], v = ys[i * sy]; \
-            zs[i] = c[i * sc] != 0 ? u : v;      \
-        }                                        \
+/* Steps of 0 and 1 apart, so that each loop is one of vectors. */
+#define WHERE_EACH(type, u, v)                          \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+    {                                                   \
+        type uu = u, vv = v;                            \
+        zs[i] = c[i] != 0 ? uu : vv;                    \
+    }
+
+#define WHERE_LOOP(type)                             \
+    do {                                             \
+        const type *xs = x, *ys = y;                 \
+        type *zs = z;                                \
+        if (n <= 0) {                                \
+            break;                                   \
+        }                                            \
+        const type x0 = xs[0], y0 = ys[0];           \
+        if (sc != 1) {                               \
+            for (int64_t i = 0; i < n; i++) {        \
+                type u = xs[i * sx], v = ys[i * sy]; \
+                zs[i] = c[i * sc] != 0 ? u : v;      \
+            }                                        \
+        } else if (sx == 0 && sy == 0) {             \
+            WHERE_EACH(type, x0, y0)                 \
+        } else if (sx == 0) {                        \
+            WHERE_EACH(type, x0, ys[i * sy])         \
+        } else if (sy == 0) {                        \
+            WHERE_EACH(type, xs[i * sx], y0)         \
+        } else {                                     \
+            WHERE_EACH(type, xs[i * sx], ys[i * sy]) \
+        }                                            \
     } while (0)
 
 void RUI_K(rui_kern_where)(int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx,

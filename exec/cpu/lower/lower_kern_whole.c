@@ -1,6 +1,5 @@
-/* Whole numbers of any width, in blocks of 64-bit integers: casts among them and from and to floats
- * that lower_kern_elem.c declines, Abs, Neg, Sign, Clip and BitwiseNot,
- * running sums, places of the largest. */
+/* Whole numbers of any width, in blocks of 64-bit integers: casts from f64, Abs, Neg, Sign, Clip
+ * and BitwiseNot, running sums, places of the largest. */
 #include "exec/cpu/lower/lower_kern_whole.h"
 
 #include "exec/cpu/kern/numbers.h"
@@ -75,93 +74,32 @@ void rui_wholes_store(ru_dtype t, const int64_t *from, int64_t n, void *y)
 /* -- casts ---------------------------------------------------------------------------------------
  */
 
-typedef struct turn_state {
-    ru_dtype from, to;
-    int64_t n;
-} turn_state;
-
-/* Toward zero, as bits of 64; beyond them the nearest, NaN the least. */
-static int64_t cut(double x, bool u64)
+/* To u64, toward zero, as bits; beyond 64 bits the nearest, NaN the least of i64. */
+static uint64_t cut_u64(double x)
 {
     const double half = 9223372036854775808.0; /* 2^63 */
-    if (u64 && x >= half) {
-        return x >= 2.0 * half ? -1 : INT64_MIN + (int64_t)(x - half);
+    if (x >= half) {
+        return x >= 2.0 * half ? UINT64_MAX : (uint64_t)x;
     }
-    if (!(x > -half)) {
-        return INT64_MIN;
-    }
-    return x >= half ? INT64_MAX : (int64_t)x;
+    return x > -half ? (uint64_t)(int64_t)x : (uint64_t)INT64_MIN;
 }
 
-/* Of f32 only what its own kernels leave out comes here, such as to u64. */
-static void load_reals(ru_dtype t, const void *x, int64_t n, double *to)
-{
-    if (t == RU_F64) {
-        memcpy(to, x, (size_t)n * sizeof *to);
-        return;
-    }
-    RU_CHECK(t == RU_F16 || t == RU_F32);
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = t == RU_F32 ? (double)((const float *)x)[i]
-                            : (double)ru_f16_to_f32(((const uint16_t *)x)[i]);
-    }
-}
-
-/* f16 only from what an f32 holds, so that it rounds once. */
-static void store_reals(ru_dtype t, const double *from, int64_t n, void *y)
-{
-    if (t == RU_F64) {
-        memcpy(y, from, (size_t)n * sizeof *from);
-        return;
-    }
-    RU_CHECK(t == RU_F16 || t == RU_F32);
-    for (int64_t i = 0; i < n; i++) {
-        if (t == RU_F32) {
-            ((float *)y)[i] = (float)from[i];
-        } else {
-            ((uint16_t *)y)[i] = ru_f32_to_f16((float)from[i]);
-        }
-    }
-}
-
-static void turn_block(const turn_state *s, const void *x, void *y, int64_t n)
-{
-    int64_t whole[BLOCK];
-    double real[BLOCK];
-    if (s->from == RU_F64 && rui_is_whole(s->to) && s->to != RU_BOOL && s->to != RU_U64) {
-        ru_kern_numbers_best()->cut(x, ru_dtype_bytes(s->to), y, n);
-        return;
-    }
-    if (s->from == RU_F64 && s->to == RU_BOOL) {
-        for (int64_t i = 0; i < n; i++) {
-            ((uint8_t *)y)[i] = ((const double *)x)[i] != 0.0;
-        }
-        return;
-    }
-    if (rui_is_whole(s->from)) {
-        rui_wholes_load(s->from, x, n, whole);
-        for (int64_t i = 0; !rui_is_whole(s->to) && i < n; i++) {
-            real[i] = (double)whole[i];
-        }
-    } else {
-        load_reals(s->from, x, n, real);
-        for (int64_t i = 0; rui_is_whole(s->to) && i < n; i++) {
-            whole[i] = s->to == RU_BOOL ? real[i] != 0.0 : cut(real[i], s->to == RU_U64);
-        }
-    }
-    if (rui_is_whole(s->to)) {
-        rui_wholes_store(s->to, whole, n, y);
-    } else {
-        store_reals(s->to, real, n, y);
-    }
-}
+typedef struct turn_state {
+    ru_dtype to;
+    int64_t n;
+} turn_state;
 
 static void turn_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const turn_state *s = state;
-    for (int64_t i = begin; i < end; i += BLOCK) {
-        turn_block(s, (const char *)bufs[0] + i * ru_dtype_bytes(s->from),
-                   (char *)bufs[1] + i * ru_dtype_bytes(s->to), end - i < BLOCK ? end - i : BLOCK);
+    const double *x = bufs[0];
+    if (s->to != RU_U64) {
+        int64_t bytes = ru_dtype_bytes(s->to);
+        ru_kern_numbers_best()->cut(x + begin, bytes, (char *)bufs[1] + begin * bytes, end - begin);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        ((uint64_t *)bufs[1])[i] = cut_u64(x[i]);
     }
 }
 
@@ -172,24 +110,23 @@ static ru_status turn_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* What has an f32 on one side has kernels of its own. Where a double would be in between, 32 and 64
- * bits would round twice on their way to f16. */
+/* From f64 to whole numbers; all other pairs are rui_lower_kern_cast's. */
 ru_status rui_lower_kern_turn(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    ru_dtype from = rui_type(lo, n->in[0])->dtype, to = rui_type(lo, n->out[0])->dtype;
-    bool wide = from == RU_I64 || from == RU_U64 || from == RU_I32 || from == RU_U32;
-    bool fits = from != RU_BF16 && to != RU_BF16 && !(from == RU_U64 && !rui_is_whole(to)) &&
-                !(wide && to == RU_F16) && !(from == RU_F64 && to == RU_F16);
-    turn_state *s = fits ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
-    if (s == NULL) {
-        return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
+    ru_dtype to = rui_type(lo, n->out[0])->dtype;
+    if (rui_type(lo, n->in[0])->dtype != RU_F64 || !rui_is_whole(to) || to == RU_BOOL) {
+        return RU_E_UNSUPPORTED;
     }
-    *s = (turn_state){from, to, ru_type_count(rui_type(lo, n->out[0]))};
+    turn_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (turn_state){to, ru_type_count(rui_type(lo, n->out[0]))};
     rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
     rui_emit(lo,
              &(rui_step){
-                 .kernel = "kern cast any", .fn = turn_run, .state = s, .bufs = bufs, .n_bufs = 2});
+                 .kernel = "kern cast f64", .fn = turn_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }
 

@@ -32,11 +32,22 @@ static uint64_t bits_of(uint64_t seed, int64_t i)
 }
 
 /* What the numbers of an input are. */
-typedef enum kind { ANY_BITS, SMALL, NOT_ZERO, INFINITIES, TO_2_70 } kind;
+typedef enum kind { ANY_BITS, SMALL, NOT_ZERO, INFINITIES, TO_2_70, TIES } kind;
 
 static uint64_t infinity_of(ru_dtype t)
 {
     return t == RU_F32 ? 0x7f800000u : t == RU_F16 ? 0x7c00u : 0x7ff0000000000000u;
+}
+
+/* Halfway between two neighbours of f16 or bf16, or the least away from it, of every size. */
+static uint64_t near_tie(ru_dtype t, uint64_t v)
+{
+    uint64_t high = v & (v >> 40 & 1 ? 0xfff : 0x1ff), off = (v >> 32) % 3 - 1;
+    if (t == RU_F64) {
+        uint64_t size = v >> 41 & 1 ? 1023 - 30 + (v >> 16) % 50 : 1023 - 160 + (v >> 16) % 300;
+        return (v >> 63 << 63 | size << 52 | high << (v >> 40 & 1 ? 40 : 43)) + off;
+    }
+    return (high << (v >> 16) % (8 * (uint64_t)ru_dtype_bytes(t))) + off;
 }
 
 static void fill(void *p, const ru_type *t, kind what, uint64_t seed)
@@ -56,6 +67,7 @@ static void fill(void *p, const ru_type *t, kind what, uint64_t seed)
             v = t->dtype == RU_F64 ? v >> 63 << 63 | (1023 + v % 70) << 52 | (v << 8) >> 12
                                    : (v >> 31 & 1) << 31 | (127 + v % 70) << 23 | (v & 0x7fffffu);
         }
+        v = what == TIES ? near_tie(t->dtype, v) : v;
         float f = (float)(int64_t)(v % 2000) / 7.0f - 140.0f;
         memcpy((char *)p + i * bytes,
                t->dtype == RU_F32 && what == SMALL ? (const void *)&f : (const void *)&v,
@@ -252,6 +264,57 @@ static void floats_become_whole_numbers(void **state)
     }
 }
 
+/* Every pair of types, f32 apart, rounded once. */
+static void casts_of_every_pair(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_F64, RU_F16, RU_BF16, RU_BOOL, RU_I8,  RU_U8,
+                                     RU_I16, RU_U16, RU_I32,  RU_U32,  RU_I64, RU_U64};
+    const uint32_t count = RU_ARRAY_LEN(types);
+    for (uint32_t k = 0; k < count * count * 2; k++) {
+        ru_dtype from = types[k % count], type = types[k / count % count];
+        bool ties = k >= count * count;
+        if (from == type || (ties && ru_dtype_bytes(from) < 4)) {
+            continue;
+        }
+        const ru_attr to[] = {RU_AI(to, ru_dtype_onnx(type)), RU_A_END};
+        char name[64];
+        net t;
+        net_init(&t);
+        ru_value_id x = ru_build_input(&t.b, "x", ru_type_make(from, 1, (int64_t[]){29011}));
+        ru_build_output(&t.b, ru_build_op1(&t.b, RU_OP_Cast, x, to), "y");
+        snprintf(name, sizeof name, "%s to %s", ru_dtype_name(from), ru_dtype_name(type));
+        same_as_reference(&t, ties ? TIES : ANY_BITS, ANY_BITS, 0, name);
+    }
+}
+
+/* Elements of every width; each operand whole, of one element, or a column. */
+static void choices_of_every_width(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_I8, RU_I16, RU_I32, RU_I64};
+    static const shape forms[] = {{2, {7, 333}}, {0, {0}}, {2, {7, 1}}};
+    for (uint32_t k = 0; k < 4 * 27; k++) {
+        const shape *at[3] = {&forms[k / 4 % 3], &forms[k / 12 % 3], &forms[k / 36]};
+        char name[64];
+        net t;
+        net_init(&t);
+        ru_value_id in[3], y;
+        for (uint32_t i = 0; i < 3; i++) {
+            in[i] = ru_build_input(
+                &t.b,
+                i == 0   ? "c"
+                : i == 1 ? "x"
+                         : "y",
+                ru_type_make(i == 0 ? RU_BOOL : types[k % 4], at[i]->rank, at[i]->dims));
+        }
+        ru_build_node(&t.b, RU_OP_Where, in, 3, NULL, &y, 1);
+        ru_build_output(&t.b, y, "z");
+        snprintf(name, sizeof name, "Where %u", k);
+        same_as_reference(&t, ANY_BITS, ANY_BITS, 0, name);
+    }
+}
+
 /* Along each axis and over all, of any bits. */
 static void lines_of_whole_numbers(void **state)
 {
@@ -329,4 +392,5 @@ static void many_operands_broadcast(void **state)
 RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
          cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(lines_of_whole_numbers),
+         cmocka_unit_test(casts_of_every_pair), cmocka_unit_test(choices_of_every_width),
          cmocka_unit_test(many_operands_broadcast))
