@@ -7,7 +7,7 @@
 #include "env/process/group.h"
 
 /* The trees of version 1; USAGE counts processor time alone. */
-enum { RUI_CPU, RUI_USAGE, RUI_MEMORY, RUI_PIDS, RUI_IO, RUI_TREES, RUI_DEVICES_MAX = 8 };
+enum { RUI_CPU, RUI_USAGE, RUI_MEMORY, RUI_PIDS, RUI_IO, RUI_TREES };
 
 struct ru_group {
     ru_arena arena;
@@ -16,8 +16,6 @@ struct ru_group {
     const char *base[RUI_TREES];
     int procs[RUI_TREES]; /* of each folder once; -1: none */
     int lock;             /* of a group that this process has alone; -1: none */
-    ru_group_io io[RUI_DEVICES_MAX];
-    uint32_t n_io;
     int64_t period_us; /* as set in version 1 */
 };
 

@@ -160,11 +160,12 @@ static ru_status set_pids(ru_group *g, const ru_group_limits *l, ru_err *err)
                        : rui_group_put(g->dir[RUI_PIDS], "pids.max", "max", err);
 }
 
+static const char *const throttles[] = {
+    "blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device",
+    "blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device"};
+
 static ru_status set_device(ru_group *g, const ru_group_io *d, ru_err *err)
 {
-    const char *const file[] = {"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device",
-                                "blkio.throttle.read_iops_device",
-                                "blkio.throttle.write_iops_device"};
     const char *const key[] = {"rbps", "wbps", "riops", "wiops"};
     const int64_t value[] = {d->read_bytes_s, d->write_bytes_s, d->read_ops_s, d->write_ops_s};
     char line[256];
@@ -177,25 +178,38 @@ static ru_status set_device(ru_group *g, const ru_group_io *d, ru_err *err)
             char one[64];
             ru_text t = ru_text_into(one, sizeof one);
             ru_text_putf(&t, "%u:%u %lld", d->major, d->minor, (long long)value[k]);
-            RU_TRY(rui_group_put(g->dir[RUI_IO], file[k], one, err));
+            RU_TRY(rui_group_put(g->dir[RUI_IO], throttles[k], one, err));
         }
     }
     return g->two ? rui_group_put(g->dir[RUI_IO], "io.max", line, err) : RU_OK;
 }
 
+/* Devices of this file that the limits do not name; who set them may be gone. */
+static ru_status free_devices(ru_group *g, const char *file, const ru_group_limits *l, ru_err *err)
+{
+    ru_str rest = rui_group_text(&g->arena, g->dir[RUI_IO], file), line, minor, major;
+    while (ru_str_next(&rest, '\n', &line)) {
+        int64_t number[2];
+        bool stays = false;
+        if (!ru_str_next(&line, ' ', &minor) || !ru_str_next(&minor, ':', &major) ||
+            !ru_str_i64(major, &number[0]) || !ru_str_i64(minor, &number[1])) {
+            continue;
+        }
+        const ru_group_io none = {.major = (uint32_t)number[0], .minor = (uint32_t)number[1]};
+        for (uint32_t k = 0; k < l->n_io; k++) {
+            stays = stays || (l->io[k].major == none.major && l->io[k].minor == none.minor);
+        }
+        RU_TRY(stays ? RU_OK : set_device(g, &none, err));
+    }
+    return RU_OK;
+}
+
 static ru_status set_io(ru_group *g, const ru_group_limits *l, ru_err *err)
 {
-    if (l->n_io > RUI_DEVICES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "limits for %u block devices, at most %d", l->n_io,
-                       RUI_DEVICES_MAX);
-    }
-    while (g->n_io > 0) {
-        ru_group_io none = {.major = g->io[g->n_io - 1].major, .minor = g->io[g->n_io - 1].minor};
-        RU_TRY(set_device(g, &none, err));
-        g->n_io--;
+    for (uint32_t k = 0; k < (g->two ? 1 : RU_ARRAY_LEN(throttles)); k++) {
+        RU_TRY(free_devices(g, g->two ? "io.max" : throttles[k], l, err));
     }
     for (uint32_t k = 0; k < l->n_io; k++) {
-        g->io[g->n_io++] = l->io[k];
         RU_TRY(set_device(g, &l->io[k], err));
     }
     return RU_OK;

@@ -81,6 +81,11 @@ static void version_2_is_written(void **state)
     assert_string_equal(get(&a, root, "svc/job-1/memory.max"), "max");
     assert_string_equal(get(&a, root, "svc/job-1/io.max"),
                         "8:16 rbps=max wbps=max riops=max wiops=max");
+    /* What another process left is taken away, too. */
+    put(&a, root, "svc/job-1", "io.max", "8:32 rbps=5 wbps=max riops=max wiops=max\n");
+    assert_ok(ru_group_set(g, &(ru_group_limits){.cpu_idle = true}, &err), err);
+    assert_string_equal(get(&a, root, "svc/job-1/io.max"),
+                        "8:32 rbps=max wbps=max riops=max wiops=max");
     assert_ok(ru_group_enter(g, 4711, &err), err);
     assert_string_equal(get(&a, root, "svc/job-1/cgroup.procs"), "4711");
     put(&a, root, "svc/job-1", "cpu.stat", "usage_usec 70\nnr_throttled 3\nthrottled_usec 20\n");
