@@ -16,7 +16,7 @@ struct ru_group {
     const char *base[RUI_TREES];
     int procs[RUI_TREES]; /* of each folder once; -1: none */
     int lock;             /* of a group that this process has alone; -1: none */
-    int64_t period_us; /* as set in version 1 */
+    int64_t period_us;    /* as set in version 1 */
 };
 
 extern const uint32_t rui_group_bit[RUI_TREES]; /* RU_GROUP_* */

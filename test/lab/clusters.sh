@@ -8,12 +8,23 @@ export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
 failed=0
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; } # FILE of one process
 leaves() { :; }
+end_all() { # PATTERN of command lines: until none is left, as one may start another meanwhile
+    local k pids
+    for ((k = 0; k < 50; k++)); do
+        pids=$(pgrep -f -- "$1" || true)
+        [[ -n $pids ]] || break
+        kill -9 $pids 2>/dev/null || true
+    done
+}
 cleanup() {
     local f
+    trap '' INT TERM HUP
+    end_all "(cluster|worker) .*$work/"
     for f in "$work"/*/run/*.pid "$work"/*/jobs/*/tell.*; do
         [[ ! -f $f ]] || kill -9 "$(pid_of <(head -1 "$f"))" 2>/dev/null || true
     done
     leaves
+    end_all "$work/"
     rm -rf "$work"
 }
 trap cleanup EXIT
