@@ -1,9 +1,9 @@
 /* Ops whose output elements are elements of the input, axis by axis: cuts with steps, padding,
  * repetition, and the gradients of those that give every element one place.
  *
- * Each op only fills a table per axis (output position -> input position, or -1 for the fill). The
- * tables are merged where neighbours are whole and in order, and the last axis becomes a few runs
- * that copy, repeat or stride. */
+ * Each op but repetition only fills a table per axis (output position -> input position, or -1 for
+ * the fill). The tables are merged where neighbours are whole and in order, and the last axis
+ * becomes a few runs that copy, repeat or stride. */
 #include "exec/cpu/lower/lower_kern_places.h"
 
 #include <string.h>
@@ -311,19 +311,157 @@ ru_status rui_lower_kern_pad(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_places_emit(lo, &p, n->in[0], fill, n->out[0], grad ? "kern pad grad" : "kern pad");
 }
 
+/* -- repetition ----------------------------------------------------------------------------------
+ * An axis goes through its positions in x, and that `times` times. Axes are merged where either the
+ * outer one has a single position or the inner one goes once, so short rows are all that is left to
+ * do one by one; the rest are copies of what lies in the output already.
+ */
+
+enum { STORE = 16, SHORT_IN = 64, SHORT_OUT = 512, NEAR_BYTES = 16384 };
+
+typedef struct repeat_state {
+    uint32_t rank;
+    int64_t in[RU_RANK_MAX], times[RU_RANK_MAX];
+    int64_t x_step[RU_RANK_MAX], y_step[RU_RANK_MAX]; /* bytes from position to position */
+    bool by_times;                                    /* parts: repetitions of axis 0 */
+} repeat_state;
+
+typedef struct store {
+    char bytes[STORE];
+} store;
+
+/* n bytes, and times - 1 copies behind them: of twice as many each time, while they are near. */
+static void repeat(char *y, int64_t n, int64_t times)
+{
+    int64_t all = n * times, from = n;
+    for (int64_t done = n; done < all;) {
+        int64_t now = from < all - done ? from : all - done;
+        memcpy(y + done, y, (size_t)now);
+        done += now;
+        from = done <= NEAR_BYTES ? done : from;
+    }
+}
+
+/* A row by whole stores: the last one may reach up to STORE - 1 bytes beyond it, and so may what is
+ * read of x. */
+static void short_row(const char *x, int64_t in, int64_t times, char *y)
+{
+    store v;
+    if (in <= STORE && (in & (in - 1)) == 0) {
+        for (int64_t i = 0; i < STORE; i += in) {
+            memcpy(v.bytes + i, x, (size_t)in);
+        }
+        for (int64_t i = 0; i < in * times; i += STORE) {
+            memcpy(y + i, &v, sizeof v);
+        }
+        return;
+    }
+    for (int64_t t = 0; t < times; t++) {
+        for (int64_t i = 0; i < in; i += STORE) {
+            memcpy(&v, x + i, sizeof v);
+            memcpy(y + t * in + i, &v, sizeof v);
+        }
+    }
+}
+
+/* n rows of `in` bytes, each `times` times. What a short row stores too far, the next one mends. */
+static void repeat_rows(const char *x, int64_t n, int64_t in, int64_t times, char *y)
+{
+    bool few = in <= SHORT_IN && in * times <= SHORT_OUT;
+    int64_t i = 0, end = few ? n - (STORE + in - 1) / in - 1 : 0;
+    for (; i < end; i++) {
+        short_row(x + i * in, in, times, y + i * in * times);
+    }
+    for (; i < n; i++) {
+        memcpy(y + i * in * times, x + i * in, (size_t)in);
+        repeat(y + i * in * times, in, times);
+    }
+}
+
+/* n positions of axis d, once. */
+static void repeat_axis(const repeat_state *s, uint32_t d, int64_t n, const char *x, char *y)
+{
+    if (d + 1 == s->rank) {
+        memcpy(y, x, (size_t)(n * s->x_step[d]));
+        return;
+    }
+    int64_t in = s->in[d + 1], times = s->times[d + 1];
+    if (d + 2 == s->rank) {
+        repeat_rows(x, n, in * s->x_step[d + 1], times, y);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        char *to = y + i * s->y_step[d];
+        repeat_axis(s, d + 1, in, x + i * s->x_step[d], to);
+        repeat(to, in * s->y_step[d + 1], times);
+    }
+}
+
+static void repeat_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const repeat_state *s = state;
+    int64_t step = s->y_step[0], all = s->in[0] * step;
+    char *y = (char *)bufs[1] + begin * (s->by_times ? all : step);
+    if (s->by_times) {
+        repeat_axis(s, 0, s->in[0], bufs[0], y);
+        repeat(y, all, end - begin);
+        return;
+    }
+    repeat_axis(s, 0, end - begin, (const char *)bufs[0] + begin * s->x_step[0], y);
+    for (int64_t t = 1; t < s->times[0]; t++) {
+        memcpy(y + t * all, y, (size_t)((end - begin) * step));
+    }
+}
+
+static ru_status repeat_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const repeat_state *s = state;
+    int64_t n = s->by_times ? s->times[0] : s->in[0], other = s->by_times ? s->in[0] : s->times[0];
+    rui_kern_for(run, repeat_part, s, bufs, n, rui_kern_grain(other * s->y_step[0] / 4 + 1));
+    return RU_OK;
+}
+
+/* Axes of x and y, merged, for elements of `bytes`. */
+static void repeat_plan(repeat_state *s, const ru_type *x, const ru_type *y, int64_t bytes)
+{
+    for (uint32_t d = 0; d < y->rank; d++) {
+        uint32_t back = y->rank - d, last = s->rank - 1;
+        int64_t in = back <= x->rank ? x->dims[x->rank - back] : 1, times = y->dims[d] / in;
+        if (s->rank > 0 && (times == 1 || s->in[last] == 1)) {
+            s->in[last] *= in;
+            s->times[last] *= times;
+        } else {
+            s->in[s->rank] = in;
+            s->times[s->rank++] = times;
+        }
+    }
+    for (uint32_t d = s->rank; d-- > 0;) {
+        bool last = d + 1 == s->rank;
+        s->x_step[d] = last ? bytes : s->in[d + 1] * s->x_step[d + 1];
+        s->y_step[d] = last ? bytes : s->in[d + 1] * s->times[d + 1] * s->y_step[d + 1];
+    }
+    s->by_times = s->times[0] > s->in[0];
+}
+
 /* Expand(x, shape) and Tile(x, repeats): the output's shape says all. */
 ru_status rui_lower_kern_repeat(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
-    rui_places p;
-    if (!movable(x, y) || !rui_places_new(lo, &p, x, y)) {
-        return rui_done(lo) == RU_OK ? RU_E_UNSUPPORTED : rui_done(lo);
+    if (!movable(x, y)) {
+        return RU_E_UNSUPPORTED;
     }
-    for (uint32_t d = 0; d < y->rank; d++) {
-        for (int64_t i = 0; i < p.out[d]; i++) {
-            p.from[d][i] = i % p.in[d];
-        }
+    repeat_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
     }
-    return rui_places_emit(lo, &p, n->in[0], (ru_value_id){0}, n->out[0], "kern repeat");
+    ru_dtype t = rui_kern_float(x->dtype) ? rui_kern_dtype(lo, n->in[0]) : x->dtype;
+    *s = (repeat_state){.rank = 0};
+    repeat_plan(s, x, y, ru_dtype_bytes(t));
+    rui_buf bufs[2] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, t)),
+                       rui_out(lo, n->out[0], rui_plain_as(lo, y, t))};
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern repeat", .fn = repeat_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
 }

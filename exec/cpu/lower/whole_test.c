@@ -315,6 +315,38 @@ static void choices_of_every_width(void **state)
     }
 }
 
+/* Tile, and Expand where each axis has one position or goes once; rows of 1 to 1,040 bytes. */
+static void repetition_of_every_width(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_I8, RU_I16, RU_I32, RU_I64};
+    static const int64_t sizes[] = {1, 2, 3, 5, 17, 31, 130}, counts[] = {1, 2, 3, 1, 45};
+    for (uint64_t k = 0; k < 600; k++) {
+        shape s = {.rank = 1 + (uint32_t)(k / 4 % 4)}, to = {.rank = s.rank};
+        bool expand = k / 16 % 2 == 0;
+        int64_t times[4] = {0}, all = 1;
+        for (uint32_t d = 0; d < s.rank; d++) {
+            uint64_t u = bits_of(k, d) >> 20;
+            s.dims[d] = sizes[u % 7];
+            times[d] = expand && s.dims[d] > 1 ? 1 : counts[u / 7 % 5];
+            to.dims[d] = s.dims[d] * times[d];
+            all *= to.dims[d];
+        }
+        if (all > 200000) {
+            continue;
+        }
+        char name[64];
+        net t;
+        net_init(&t);
+        ru_value_id x = ru_build_input(&t.b, "x", ru_type_make(types[k % 4], s.rank, s.dims));
+        ru_value_id by = ru_build_const_i64s(&t.b, expand ? to.dims : times, s.rank);
+        ru_build_output(&t.b, ru_build_op2(&t.b, expand ? RU_OP_Expand : RU_OP_Tile, x, by, NULL),
+                        "y");
+        snprintf(name, sizeof name, "%s %llu", expand ? "Expand" : "Tile", (unsigned long long)k);
+        same_as_reference(&t, ANY_BITS, ANY_BITS, 0, name);
+    }
+}
+
 /* Along each axis and over all, of any bits. */
 static void lines_of_whole_numbers(void **state)
 {
@@ -393,4 +425,4 @@ RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
          cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(lines_of_whole_numbers),
          cmocka_unit_test(casts_of_every_pair), cmocka_unit_test(choices_of_every_width),
-         cmocka_unit_test(many_operands_broadcast))
+         cmocka_unit_test(repetition_of_every_width), cmocka_unit_test(many_operands_broadcast))
