@@ -284,12 +284,15 @@ RU_KERN_INLINE bool top_any(const float *x, const int64_t n, float sign, const f
     return any != 0;
 }
 
-/* What elements before `at` are compared with: an equal one that stands before the worst
- * that is kept is better. */
+/* What elements before `at` are compared with: an equal one that stands before the worst that is
+ * kept is better. Below -inf is no number to be above: NaN lets all through. */
 static float top_floor(const ru_kern_scan *s, const float *x, mark worst, int64_t at)
 {
     float v = x[place_of(worst) * s->inner], floor = s->smallest ? -v : v;
-    return place_of(worst) >= at ? nextafterf(floor, -INFINITY) : floor;
+    if (place_of(worst) < at) {
+        return floor;
+    }
+    return floor == -INFINITY ? NAN : nextafterf(floor, -INFINITY);
 }
 
 /* One contiguous line. */

@@ -150,7 +150,7 @@ static void largest_are_in_order(void **state)
     float *x = malloc(sizeof(float) * LINES * 331);
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
         const ru_kern *k = ru_kern_at((ru_kern_level)level);
-        for (uint32_t c = 0; k != NULL && c < 2 * 5 * 4 * 3; c++) {
+        for (uint32_t c = 0; k != NULL && c < 2 * 5 * 4 * 4; c++) {
             ru_kern_scan s = {
                 .dim = dims[c / 8 % 5], .inner = inners[c / 2 % 4], .smallest = c % 2 == 1};
             numbers(x, 2 * s.inner * s.dim, c);
@@ -160,6 +160,9 @@ static void largest_are_in_order(void **state)
             }
             for (int64_t i = 0; i < s.dim * s.inner; i += 29) {
                 x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? -0.0f : -INFINITY;
+            }
+            for (int64_t i = 0; c >= 120 && i < 2 * s.inner * s.dim; i++) { /* the last of all */
+                x[i] = i / s.inner % s.dim == 0 ? NAN : s.smallest ? INFINITY : -INFINITY;
             }
             for (s.keep = 1; s.keep <= s.dim; s.keep += 1 + s.keep * 2) {
                 check_top(k, &s, x, 2);
