@@ -10,7 +10,7 @@
 #       --burst B --latency T           of the token bucket (512kb, 20ms)
 #       --relay PROGRAM --delay-us D [--rate-mbit R] [--loss-ppm L]
 #                                       instead of --rate: a program carries the packets and holds them
-#       --owner PID                     goes down with that process (see sweep)
+#       --owner PID                     goes down once that process is gone: by the next up, or sweep
 #   net.sh addr NAME K                  address of host K (1 .. N)
 #   net.sh in NAME K COMMAND...         run it on host K
 #   net.sh cpu NAME K PERCENT COMMAND.. the same with so much of one core (period 10 ms; group NAME-K of group.sh)
@@ -150,6 +150,7 @@ up() {
     done
     [[ $at == sender || $at == router ]] || die 2 "--at $at: sender or router"
     check
+    sweep
     down "$name"
     mkdir -p "$state/$name"
     local kind=$at
@@ -165,12 +166,12 @@ up() {
 down() {
     local name=$1 at="$state/$1" h pid
     if [[ -f $at/relay ]]; then
-        pid=$(cat "$at/relay")
+        pid=$(cat "$at/relay" || echo none) # another sweep may be at it
         # Only if that process is still the relay: numbers are used again.
         if grep -qs relay "/proc/$pid/comm"; then kill "$pid" 2>/dev/null || true; fi
     fi
     for h in $(ip netns list 2>/dev/null | awk '{print $1}' | grep -E "^ru-$name-(hub|[0-9]+)$" || true); do
-        ip netns del "$h"
+        ip netns del "$h" || [[ ! -e /run/netns/$h ]]
     done
     "$group" down "$name"
     rm -rf "${at:?}"
@@ -180,7 +181,7 @@ sweep() {
     local d owner
     for d in "$state"/*; do
         [[ -f $d/owner ]] || continue
-        owner=$(cat "$d/owner")
+        owner=$(cat "$d/owner") || continue
         if [[ $owner != 0 && ! -d /proc/$owner ]]; then
             down "$(basename "$d")"
         fi

@@ -81,3 +81,20 @@ wait $owner 2>/dev/null || true
 "$net" sweep
 grep -q "ru-$lab-" <<<"$(ip netns list)" && fail "left behind by a killed owner"
 echo "ok: gone with its owner"
+
+# The next laboratory takes it down as well, with the program that carried its packets.
+sleep 100 &
+owner=$!
+"$net" up "$lab" 2 --relay "$relay" --delay-us 1000 --owner $owner
+carrier=$(cat "/run/rubato-lab/$lab/relay")
+kill -9 $owner
+wait $owner 2>/dev/null || true
+"$net" up "${lab}n" 1
+"$net" down "${lab}n"
+grep -q "ru-$lab-" <<<"$(ip netns list)" && fail "left behind by a killed owner, beside the next laboratory"
+for _ in $(seq 1 500); do
+    grep -qs relay "/proc/$carrier/comm" || break
+    sleep 0.02
+done
+grep -qs relay "/proc/$carrier/comm" && fail "the relay of a killed owner runs on"
+echo "ok: gone with the next laboratory"
