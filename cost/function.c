@@ -60,7 +60,7 @@ double ru_function_sync_s(ru_function_sync how, const ru_function_net *net, doub
                  fmax(bytes / n / own, bytes / store) - wire) /
                 net->blocks;
         rounds = 4;
-        operations = n * (3 * n - 2);
+        operations = net->blocks * n * (3 * n - 2);
         add /= n;
         break;
     }

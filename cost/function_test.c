@@ -106,6 +106,9 @@ static void test_blocks_move_both_ways_at_once(void **state)
         assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6), fmax(in, out) / 1e6, 1e-6);
         net.blocks = 1;
         assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1e6), (in + out) / 1e6, 1e-8);
+        net = (ru_function_net){1e15, 1e15, 0, 1000, 0, 5}; /* each block has its own operations */
+        assert_near(ru_function_sync_s(RU_SYNC_BLOCKS, &net, n, 1),
+                    5 * n * (n - 1 + n - 1 + 1 + n - 1) / 1e3, 1e-9);
     }
 }
 
