@@ -223,9 +223,6 @@ static ru_status start(ru_fed_client *c, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a client");
     }
     ru_self_random(&c->process, sizeof c->process);
-    if (c->opt.signals) {
-        ru_self_stop_watch();
-    }
     if (c->opt.quiet) {
         ru_log_set(&(ru_log_options){.level = RU_LOG_OFF});
     }
@@ -242,6 +239,9 @@ ru_status ru_fed_client_open(const ru_fed_client_options *opt, ru_fed_client **o
         return RU_FAIL(err, RU_E_MEM, "no memory for a client");
     }
     c->opt = *opt;
+    if (opt->signals) { /* before what may fail: close ends it */
+        ru_self_stop_watch();
+    }
     ru_arena_init(&c->arena, 0);
     ru_arena_init(&c->fx_arena, 0);
     ru_effects_init(&c->fx, &c->fx_arena);
@@ -270,6 +270,7 @@ void ru_fed_client_close(ru_fed_client *c)
     if (c->opt.signals) {
         ru_self_stop_unwatch();
     }
+    rui_masked_close(c);
     ru_pull_close(c->pull);
     ru_guest_close(c->guest);
     ru_link_tcp_close(c->link);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "env/process/self.h"
 #include "fleet/client/client_impl.h"
 
 /* A server's START whose text tells of `n` tensors, the first of rank `rank`, and ends there. */
@@ -37,4 +38,24 @@ static void test_a_model_is_no_larger_than_its_text(void **state)
     assert_true(memory < 1024);
 }
 
-RU_TESTS(fleet_client, cmocka_unit_test(test_a_model_is_no_larger_than_its_text))
+/* The signals of others stay with them when a client cannot be opened. */
+static void test_one_that_fails_leaves_signals(void **state)
+{
+    (void)state;
+    const ru_fed_client_options o[] = {
+        {.address = "nowhere", .signals = true},
+        {.address = "127.0.0.1:1", .token = "none", .signals = true}};
+    ru_err err;
+    ru_fed_client *c;
+    ru_self_stop_watch();
+    int fd = ru_self_stop_fd();
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(o); k++) {
+        assert_int_equal(ru_fed_client_open(&o[k], &c, &err), RU_E_USAGE);
+        assert_int_equal(ru_self_stop_fd(), fd);
+    }
+    ru_self_stop_unwatch();
+    assert_int_equal(ru_self_stop_fd(), -1);
+}
+
+RU_TESTS(fleet_client, cmocka_unit_test(test_one_that_fails_leaves_signals),
+         cmocka_unit_test(test_a_model_is_no_larger_than_its_text))

@@ -74,6 +74,15 @@ void rui_masked_give_up(ru_fed_client *c)
     }
 }
 
+void rui_masked_close(ru_fed_client *c)
+{
+    rui_masked_updates *x = c->masked;
+    if (x != NULL) {
+        rui_masked_give_up(c);
+        ru_cipher_wipe(x->streams[1 - x->at], c->start.per_round * (int64_t)sizeof **x->streams);
+    }
+}
+
 void rui_masked_begin(ru_fed_client *c, const void *data, int64_t size_bytes, ru_time now)
 {
     ru_err err;

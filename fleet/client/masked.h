@@ -19,6 +19,8 @@ RU_MUST_USE ru_status rui_masked_add(ru_fed_client *c, rui_fed_job *w, ru_err *e
 
 void rui_masked_begin(ru_fed_client *c, const void *data, int64_t size_bytes, ru_time now);
 void rui_masked_give_up(ru_fed_client *c);
+/* Nothing secret stays in memory. Thread: the last one; the loop is still open. */
+void rui_masked_close(ru_fed_client *c);
 /* take, if true: it has trained; its update goes when it has masks. */
 bool rui_masked_trained(ru_fed_client *c, const rui_fed_job *w);
 void rui_masked_parcel(ru_fed_client *c, uint32_t what, const void *head, uint32_t head_bytes,

@@ -85,6 +85,7 @@ void ru_masker_forget(ru_masker *m)
     ru_cipher_wipe(m->mask_secret, KEY);
     ru_cipher_wipe(m->seed, KEY);
     ru_cipher_wipe(m->parts, (int64_t)m->n_max * PARTS);
+    ru_cipher_wipe(m->work, 2 * (int64_t)m->n_max * PARTS); /* parts that were not sealed yet */
     m->stage = RU_MASKER_IDLE;
 }
 
@@ -124,8 +125,10 @@ static ru_status seal_for(ru_masker *m, ru_cipher_secret *box_secret, uint32_t k
     purpose_of("box", m->round, m->self, k, there);
     purpose_of("box", m->round, k, m->self, back);
     ru_status st = ru_cipher_agree(box_secret, box_key(m->publics, k), purposes, 2, keys, err);
-    st = st == RU_OK ? ru_cipher_seal(keys[0], m->work + (size_t)k * PARTS, PARTS, box, err) : st;
-    memcpy(m->parts + (size_t)k * PARTS, keys[1], KEY);
+    if (st == RU_OK) {
+        st = ru_cipher_seal(keys[0], m->work + (size_t)k * PARTS, PARTS, box, err);
+        memcpy(m->parts + (size_t)k * PARTS, keys[1], KEY);
+    }
     ru_cipher_wipe(keys, sizeof keys);
     return st;
 }

@@ -70,7 +70,7 @@ typedef struct ru_masker {
     uint8_t seed[RU_CIPHER_KEY_BYTES];
     uint8_t *publics; /* [n_max][RU_MASK_PUBLIC_BYTES] */
     uint8_t *parts;   /* [n_max][RU_MASK_PARTS_BYTES] that this client holds */
-    uint8_t *work;    /* [n_max][2][RU_SHAMIR_BYTES] */
+    uint8_t *work;    /* [2][n_max][RU_MASK_PARTS_BYTES]: parts to seal; numbers drawn for them */
     bool *in;         /* [n_max] */
     uint32_t next;    /* client of SEALING and OPENING */
     enum {

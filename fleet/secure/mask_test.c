@@ -312,6 +312,38 @@ static void test_numbers(void **state)
     assert_near(1000.0 * (int32_t)x[0] * ru_mask_unit(&s), 0.5, 1e-6);
 }
 
-RU_TESTS(fleet_mask, cmocka_unit_test(test_same_as_script), cmocka_unit_test(test_sum_is_exact),
+static bool is_zero(const uint8_t *at, size_t bytes)
+{
+    uint8_t any = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        any |= at[i];
+    }
+    return any == 0;
+}
+
+/* A round that ends while boxes are sealed leaves nothing from which secrets can be joined. */
+static void test_nothing_stays_of_a_round_given_up(void **state)
+{
+    (void)state;
+    bool more = false;
+    rig *r = set_up(MANY, 3);
+    ru_masker *m = &r->m[0];
+    for (uint32_t k = 0; k < MANY; k++) {
+        tell(r, k);
+    }
+    assert_ok(ru_masker_share(m, MANY, 0, r->u.publics, r->boxes, &more, &r->err), r->err);
+    assert_true(more);
+    ru_masker_forget(m);
+    assert_true(is_zero(m->work, 2 * (size_t)MANY * RU_MASK_PARTS_BYTES));
+    assert_true(is_zero(m->parts, (size_t)MANY * RU_MASK_PARTS_BYTES));
+    assert_true(is_zero(m->mask_secret, sizeof m->mask_secret));
+    assert_true(is_zero(m->seed, sizeof m->seed));
+    assert_int_equal(ru_masker_share(m, MANY, 0, r->u.publics, r->boxes, &more, &r->err),
+                     RU_E_DATA);
+    tear_down(r);
+}
+
+RU_TESTS(fleet_mask, cmocka_unit_test(test_nothing_stays_of_a_round_given_up),
+         cmocka_unit_test(test_same_as_script), cmocka_unit_test(test_sum_is_exact),
          cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_parts),
          cmocka_unit_test(test_numbers))
