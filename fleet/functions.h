@@ -3,7 +3,7 @@
  *
  *   main thread   ru_train_summed: updates, checkpoints, evaluations, reports
  *   loop thread   instances and calls (function/host.h), the machine, the own store
- * (fleet/exchange/store.h)
+ *                 (fleet/exchange/store.h)
  *
  * With a deadline or a budget the policy `scale` chooses workers and memory, from measurements that
  * are steps of the run. A run whose budget does not suffice stops with a checkpoint.

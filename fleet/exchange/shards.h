@@ -15,8 +15,8 @@
  * and waiting are the same, and what is late there is nobody's.
  *
  * Thread: any, no shared state. */
-#ifndef RU_FLEET_SHARDS_H
-#define RU_FLEET_SHARDS_H
+#ifndef RU_FLEET_EXCHANGE_SHARDS_H
+#define RU_FLEET_EXCHANGE_SHARDS_H
 
 #include "base/wire.h"
 

@@ -1,15 +1,15 @@
 /* The own store of training on functions: bytes in the memory of this process, over HTTP.
  *
- *   POST /put   keys and bytes (fleet/exchange/shards.h)    200; waits while the step is too far
- * ahead POST /get   keys                               200 and the bytes, when all are there 409:
- * the key is of an older epoch              401: another token
+ *   POST /put   keys and bytes (shards.h)     200; waits while the step is too far ahead
+ *   POST /get   keys                          200 and the bytes, when all are there
+ *   409: the key is of an older epoch         401: another token
  *
  * It holds one epoch of one job. The first put of a key counts, a second one changes nothing: a
  * platform may run a call twice. Memory: what the steps of the window put.
  *
  * Thread: loop only. */
-#ifndef RU_FLEET_STORE_H
-#define RU_FLEET_STORE_H
+#ifndef RU_FLEET_EXCHANGE_STORE_H
+#define RU_FLEET_EXCHANGE_STORE_H
 
 #include "env/loop/loop.h"
 #include "fleet/exchange/shards.h"
