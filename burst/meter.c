@@ -99,15 +99,17 @@ static int64_t sent(const char *text, const char *name)
     return count;
 }
 
-int64_t ru_meter_count(const ru_meter *m, const ru_group_figures *f)
+int64_t ru_meter_count(const ru_meter *m, const ru_group *group)
 {
     char *text;
     int64_t n, count = -1;
     ru_arena scratch;
     ru_err none;
     if (m->opt->kind != RU_METER_NETWORK) {
-        int64_t in = m->opt->kind == RU_METER_DISK_OPS ? f->read_ops : f->read_bytes;
-        int64_t out = m->opt->kind == RU_METER_DISK_OPS ? f->write_ops : f->write_bytes;
+        ru_group_figures f;
+        ru_group_read_io(group, m->io.major, m->io.minor, &f);
+        int64_t in = m->opt->kind == RU_METER_DISK_OPS ? f.read_ops : f.read_bytes;
+        int64_t out = m->opt->kind == RU_METER_DISK_OPS ? f.write_ops : f.write_bytes;
         return in >= 0 && out >= 0 ? in + out : -1;
     }
     ru_arena_init(&scratch, 0);
@@ -241,11 +243,13 @@ ru_status ru_meter_open(ru_meter *m, const ru_meter_options *o, ru_arena *arena,
     if (o->kind == RU_METER_NONE) {
         return RU_OK;
     }
-    if (!(o->rules.earn > 0) || o->rules.earn >= o->rules.burst || o->level > o->rules.cap) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "%s: expected 0 < earn < burst and level <= cap; got earn %.6g, burst %.6g, "
-                       "level %.6g, cap %.6g",
-                       o->name, o->rules.earn, o->rules.burst, o->level, o->rules.cap);
+    if (!(o->rules.earn > 0) || o->rules.earn >= o->rules.burst || !(o->rules.cap > 0) ||
+        o->level > o->rules.cap) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "%s: expected 0 < earn < burst, 0 < cap and level <= cap; got earn %.6g, burst %.6g, "
+            "level %.6g, cap %.6g",
+            o->name, o->rules.earn, o->rules.burst, o->level, o->rules.cap);
     }
     if (o->kind != RU_METER_NETWORK) {
         return find_device(m, arena, err);

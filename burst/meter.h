@@ -54,7 +54,7 @@ typedef struct ru_meter {
 RU_MUST_USE ru_status ru_meter_open(ru_meter *m, const ru_meter_options *o, ru_arena *arena,
                                     ru_err *err);
 /* The counter now; -1: it is not known. */
-int64_t ru_meter_count(const ru_meter *m, const ru_group_figures *f);
+int64_t ru_meter_count(const ru_meter *m, const ru_group *group);
 /* `count` of the counter at `now`; true: m->rate is another one. */
 bool ru_meter_step(ru_meter *m, int64_t count, ru_time now);
 /* A window ends: use, empty_s and alarm. */

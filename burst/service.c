@@ -168,13 +168,12 @@ static ru_status save(const service *s, ru_err *err)
 }
 
 /* A bucket of before; a counter that is lower than then is another one. */
-static void restore_meter(ru_meter *m, double level, int64_t count, double gap_s)
+static void restore_meter(const service *s, ru_meter *m, double level, int64_t count, double gap_s)
 {
-    ru_group_figures none = {.read_bytes = -1, .write_bytes = -1, .read_ops = -1, .write_ops = -1};
     if (m->opt->kind == RU_METER_NONE || level < 0) {
         return;
     }
-    int64_t now = ru_meter_count(m, &none); /* a disk is counted by the group, which is new */
+    int64_t now = ru_meter_count(m, s->group);
     double used = now > count ? (double)(now - count) : 0;
     m->bucket.earned = fmin(level, m->opt->rules.cap);
     if (gap_s > 0) {
@@ -206,7 +205,7 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
         (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
     ru_pace_resume(s->pace, is.measured.at, is.measured.n);
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
-        restore_meter(&s->meters[k], is.meter_level[k], is.meter_count[k], gap_s);
+        restore_meter(s, &s->meters[k], is.meter_level[k], is.meter_count[k], gap_s);
     }
     if (gap_s > 0) {
         (void)ru_credit_run(r, &s->pace->bucket, fmax(used_s, 0) / 60 / gap_s,
@@ -382,12 +381,11 @@ static ru_status listen_to(service *s, ru_err *err)
     return RU_OK;
 }
 
-static ru_status tick_meters(service *s, const ru_group_figures *f, ru_time now, bool *other,
-                             ru_err *err)
+static ru_status tick_meters(service *s, ru_time now, bool *other, ru_err *err)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         ru_meter *m = &s->meters[k];
-        int64_t count = m->opt->kind != RU_METER_NONE ? ru_meter_count(m, f) : 0;
+        int64_t count = m->opt->kind != RU_METER_NONE ? ru_meter_count(m, s->group) : 0;
         if (count < 0) {
             return RU_FAIL(err, RU_E_MISSING, "the kernel does not count what %s uses of the %s",
                            s->opt->name, m->opt->name);
@@ -398,7 +396,7 @@ static ru_status tick_meters(service *s, const ru_group_figures *f, ru_time now,
             *other = true;
         }
         if (first && m->known) { /* what passed before there was a limit is not the bucket's */
-            m->count = ru_meter_count(m, f);
+            m->count = ru_meter_count(m, s->group);
         }
     }
     return RU_OK;
@@ -436,7 +434,7 @@ static ru_status tick(service *s, ru_time now, ru_err *err)
     ru_pace_step(s->pace, &t, &fx);
     s->cores = fx.quota ? fx.cores : s->cores;
     bool other = fx.quota;
-    RU_TRY(tick_meters(s, &f, now, &other, err));
+    RU_TRY(tick_meters(s, now, &other, err));
     RU_TRY(other && s->cores > 0 ? set_limits(s, err) : RU_OK);
     if (fx.load) {
         RU_TRY(start_load(s, fx.clients, err));

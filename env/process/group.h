@@ -77,9 +77,11 @@ typedef struct ru_group_figures {
     int64_t memory_bytes, memory_peak_bytes;
     int64_t oom_kills; /* processes ended by the kernel at the limit of memory */
     int64_t pids;
-    int64_t read_bytes, write_bytes, read_ops, write_ops; /* of block devices */
+    int64_t read_bytes, write_bytes, read_ops, write_ops; /* ru_group_read_io */
 } ru_group_figures;
 void ru_group_read(const ru_group *g, ru_group_figures *out);
+/* The last four, of one block device; 0: it was not used. */
+void ru_group_read_io(const ru_group *g, uint32_t major, uint32_t minor, ru_group_figures *out);
 
 /* SIGKILL to all its processes; returns how many there were. Some may take a moment to end. */
 uint32_t ru_group_kill(const ru_group *g);

@@ -1,6 +1,7 @@
 /* Limits and figures of a control group: the files of both versions. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -264,26 +265,41 @@ static int64_t number(ru_arena *arena, const char *dir, const char *file, const 
     return -1;
 }
 
-/* Sum over all devices of "MAJOR:MINOR ... key=number" (version 2) or "MAJOR:MINOR key number". */
-static int64_t io_sum(ru_arena *arena, const ru_group *g, const char *file, const char *key)
+/* Of a device "MAJOR:MINOR ... key=number" (version 2) or "MAJOR:MINOR key number". The kernel has
+ * no line of one that was not used. */
+static int64_t io_of(ru_arena *arena, const ru_group *g, const char *file, const char *device,
+                     const char *key)
 {
-    int64_t sum = -1;
-    ru_str rest =
-               g->dir[RUI_IO] == NULL ? ru_str_c("") : rui_group_text(arena, g->dir[RUI_IO], file),
-           line, word;
-    if (rest.n > 0) {
-        sum = 0;
+    int64_t v;
+    if (g->dir[RUI_IO] == NULL || !rui_group_has(arena, g->dir[RUI_IO], file)) {
+        return -1;
     }
+    ru_str rest = rui_group_text(arena, g->dir[RUI_IO], file), line, word;
     while (ru_str_next(&rest, '\n', &line)) {
-        while (ru_str_next(&line, ' ', &word)) {
+        bool is = ru_str_next(&line, ' ', &word) && ru_str_eq_c(word, device);
+        while (is && ru_str_next(&line, ' ', &word)) {
             ru_str value = g->two ? ru_str_from(word, (int64_t)strlen(key) + 1) : line;
-            int64_t v;
             if (ru_str_starts(word, key) && ru_str_i64(value, &v)) {
-                sum += v;
+                return v;
             }
         }
     }
-    return sum;
+    return 0;
+}
+
+void ru_group_read_io(const ru_group *g, uint32_t major, uint32_t minor, ru_group_figures *out)
+{
+    char device[32];
+    ru_arena arena;
+    ru_arena_init(&arena, 8 << 20);
+    (void)snprintf(device, sizeof device, "%u:%u", major, minor);
+    const char *bytes = g->two ? "io.stat" : "blkio.throttle.io_service_bytes_recursive";
+    const char *ops = g->two ? "io.stat" : "blkio.throttle.io_serviced_recursive";
+    out->read_bytes = io_of(&arena, g, bytes, device, g->two ? "rbytes" : "Read");
+    out->write_bytes = io_of(&arena, g, bytes, device, g->two ? "wbytes" : "Write");
+    out->read_ops = io_of(&arena, g, ops, device, g->two ? "rios" : "Read");
+    out->write_ops = io_of(&arena, g, ops, device, g->two ? "wios" : "Write");
+    ru_arena_fini(&arena);
 }
 
 void ru_group_read(const ru_group *g, ru_group_figures *out)
@@ -304,13 +320,11 @@ void ru_group_read(const ru_group *g, ru_group_figures *out)
         .oom_kills =
             number(&arena, memory, g->two ? "memory.events" : "memory.oom_control", "oom_kill"),
         .pids = number(&arena, g->dir[RUI_PIDS], "pids.current", ""),
+        .read_bytes = -1,
+        .write_bytes = -1,
+        .read_ops = -1,
+        .write_ops = -1,
     };
-    const char *bytes = g->two ? "io.stat" : "blkio.throttle.io_service_bytes_recursive";
-    const char *ops = g->two ? "io.stat" : "blkio.throttle.io_serviced_recursive";
-    out->read_bytes = io_sum(&arena, g, bytes, g->two ? "rbytes" : "Read");
-    out->write_bytes = io_sum(&arena, g, bytes, g->two ? "wbytes" : "Write");
-    out->read_ops = io_sum(&arena, g, ops, g->two ? "rios" : "Read");
-    out->write_ops = io_sum(&arena, g, ops, g->two ? "wios" : "Write");
     if (g->two) { /* its times are in microseconds */
         out->cpu_ns *= out->cpu_ns > 0 ? 1000 : 1;
         out->throttled_ns *= out->throttled_ns > 0 ? 1000 : 1;

@@ -110,6 +110,9 @@ echo "$service" >odd.pid
 touch -d '2000-01-01' odd.pid
 refused 66 'began after' "name: $name-x" 'folder: odd' 'pid_file: odd.pid'
 refused 78 'this machine has' 'folder: odd' 'cpu: {cores: 1000, credits_per_hour: 1, cap: 1}'
+refused 78 'disk: give `path`, too' 'folder: odd' 'slo: 1s\ndisk: {ops_earn: 100}'
+refused 78 'not both' 'folder: odd' 'slo: 1s\ndisk: {path: /, earn: 1MB, ops_earn: 100}'
+refused 78 'network: give `interface`, too' 'folder: odd' 'slo: 1s\nnetwork: {earn: 1MB}'
 "$rubato" cluster explain service.yaml >told
 grep -q '^ *0  profile' told || fail "explain does not show the first window: $(cat told)"
 

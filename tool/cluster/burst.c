@@ -91,6 +91,18 @@ static const ru_conf_field profile_fields[] = {
 static const ru_conf_table profile_table =
     RU_TABLE("profile", profile_in, profile_fields, "what the latency model is fitted to first");
 
+static ru_status check_meter(const meter_in *m, const char *name, const char *at, ru_err *err)
+{
+    bool bytes = m->earn_bytes > 0 || m->burst_bytes > 0 || m->cap_bytes > 0 || m->level_bytes > 0;
+    if (m->at[0] == 0 && (bytes || m->earn > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: give `%s`, too", name, at);
+    }
+    return !bytes || !(m->earn > 0)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "%s: give bytes (`earn`) or operations (`ops_earn`), not both", name);
+}
+
 static ru_status check(const void *section, ru_err *err)
 {
     const burst_in *in = section;
@@ -104,6 +116,8 @@ static ru_status check(const void *section, ru_err *err)
             "profile.clients has %u numbers; expected %d with profile.load, none without",
             in->profile.clients.n, RU_PACE_LOADS);
     }
+    RU_TRY(check_meter(&in->disk, "disk", "path", err));
+    RU_TRY(check_meter(&in->network, "network", "interface", err));
     size_t n = strspn(in->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
     return n >= 1 && n <= 60 && in->name[n] == 0
                ? RU_OK
