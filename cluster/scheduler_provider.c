@@ -9,7 +9,7 @@
 #include "cluster/scheduler_impl.h"
 #include "env/process/process.h"
 
-static const int64_t retry_ns = 2 * INT64_C(1000000000);
+static const int64_t retry_ns = 2 * INT64_C(1000000000), late_ns = 10 * INT64_C(1000000000);
 static const int64_t command_ns = 300 * INT64_C(1000000000); /* then a command hangs */
 
 typedef struct provider_ops {
@@ -182,7 +182,9 @@ static void command_wish(rui_scheduler *s, const rui_wished *w, ru_time now)
     if (w->wish == RUI_COME && !t->asked && !t->refused) {
         t->gone = false;
         command(s, w, o->request, now);
-    } else if (w->wish == RUI_GO && !t->gone) {
+    } else if (w->wish == RUI_GO &&
+               (!t->gone || (w->up && ru_time_since(now, t->tried) > late_ns))) {
+        /* One that comes after it was released is released again. */
         t->asked = t->refused = false;
         if (w->lent) {
             command(s, w, o->release, now);

@@ -41,7 +41,7 @@ ru_status ru_prices_parse(const char *label, ru_str text, ru_arena *arena, ru_pr
     if (at_s == NULL || usd == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the prices of %s", label);
     }
-    for (; ru_str_next(&text, '\n', &line) && line.n > 0; k++) {
+    for (; ru_str_trim(text).n > 0 && ru_str_next(&text, '\n', &line); k++) {
         if (!ru_str_next(&line, ' ', &word) || !ru_str_i64(word, &at_s[k]) ||
             !ru_str_f64(ru_str_trim(line), &usd[k])) {
             return RU_FAIL(err, RU_E_DATA, "%s:%u: expected a time in seconds, a blank and a price",

@@ -120,12 +120,13 @@ static void test_bad_histories(void **state)
 static void test_files_of_prices(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "5\n", "5 x\n", "x 1\n", "5 1\n4 1\n", "5 1\n6 -1\n"};
+    static const char *const bad[] = {"",           "5\n",         "5 x\n",       "x 1\n",
+                                      "5 1\n4 1\n", "5 1\n6 -1\n", "5 1\n\n6 1\n"};
     ru_arena a;
     ru_err err;
     ru_prices p;
     ru_arena_init(&a, 0);
-    assert_ok(ru_prices_parse("f", ru_str_c("5 0.25\n70 1.5"), &a, &p, &err), err);
+    assert_ok(ru_prices_parse("f", ru_str_c("5 0.25\n70 1.5\n\n"), &a, &p, &err), err);
     assert_true(p.n == 2 && p.at_s[1] == 70 && p.usd[0] == 0.25 && p.usd[1] == 1.5);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         assert_int_equal(ru_prices_parse("f", ru_str_c(bad[k]), &a, &p, &err), RU_E_DATA);

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "env/file/file.h"
 #include "plan/fleet/alloc.h"
+#include "tool/cluster/notice.h"
 
 static const int64_t hour_s = 3600, week_s = 7 * 86400;
 static const int64_t drawn_begin_s = 1500000000; /* of the clock, without a file */
@@ -81,6 +82,14 @@ static ru_status check_way(const rui_cluster_market *m, ru_err *err)
         return RU_FAIL(err, RU_E_CONFIG,
                        "market '%s': nodes of a partition have no `request`, `release` or "
                        "`on_demand`",
+                       m->name);
+    }
+    if (m->partition[0] == 0 && m->options.n > 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "market '%s': `options` are for nodes of a `partition`",
+                       m->name);
+    }
+    if (m->request[0] == 0 && m->notice != RUI_NOTICE_NONE) {
+        return RU_FAIL(err, RU_E_CONFIG, "market '%s': `notice` is for nodes of a `request`",
                        m->name);
     }
     if ((m->request[0] != 0) != (m->release[0] != 0)) {
