@@ -1,12 +1,13 @@
 #include "serve/streams.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "env/clock.h"
 
 /* A step with a piece of a prompt takes about so much of what it takes without: also one in a
  * hundred should take less than twice as long. */
-enum { PIECE_PERCENT = 150, SIZES_MAX = 32 };
+enum { PIECE_PERCENT = 150 };
 
 /* Positions from which what they cost stands out of what else a step takes. */
 enum { SEEN_MIN = 64 };
@@ -26,13 +27,10 @@ struct ru_streams {
     uint64_t turns;
     ru_steps_row *rows; /* [rows_max] */
     int64_t n_rows, n_wanted;
-    /* by size of a step of 1, 2, 4, ... rows, lately; 0: there was none */
-    int64_t alone_ns[SIZES_MAX]; /* of steps without a prompt */
-    double seen_ns[SIZES_MAX];   /* of a position that a piece of a prompt sees */
-    int64_t going, seen;         /* of this step: rows without a prompt; positions that the last row
-                                    of its first piece sees, 0: there is none */
-    float *scratch;              /* [vocab] */
-    uint32_t *order;             /* [vocab] */
+    ru_pace pace;
+    ru_pace_step step;
+    float *scratch;  /* [vocab] */
+    uint32_t *order; /* [vocab] */
 };
 
 ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err)
@@ -51,6 +49,10 @@ ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err)
     if (s->places == NULL || s->rows == NULL || s->scratch == NULL || s->order == NULL) {
         ru_streams_close(s);
         return RU_FAIL(err, RU_E_MEM, "no memory for texts under way");
+    }
+    s->pace.rows_max = s->facts.rows_max;
+    for (uint32_t k = 0; INT64_C(1) << k <= s->facts.rows_max; k++) {
+        s->pace.opened_ns[k] = ru_steps_opened_ns(steps, INT64_C(1) << k);
     }
     *out = s;
     return RU_OK;
@@ -151,55 +153,87 @@ static void put_rows(ru_streams *s, int64_t slot, int64_t n)
 static uint32_t size_of(int64_t rows)
 {
     uint32_t k = 0;
-    while (k + 1 < SIZES_MAX && INT64_C(1) << k < rows) {
+    while (k + 1 < RU_PACE_SIZES && INT64_C(1) << k < rows) {
         k++;
     }
     return k;
 }
 
-/* What a step of so many rows takes longer than that without the prompt, but for the positions
- * seen. */
-static int64_t wider_ns(const ru_streams *s, int64_t rows)
+static double opened_ns(const ru_pace *p, int64_t rows)
 {
-    int64_t ns = ru_steps_opened_ns(s->steps, rows);
-    return s->going == 0 ? ns : ns - ru_steps_opened_ns(s->steps, s->going);
+    return rows == 0 ? 0 : (double)p->opened_ns[size_of(rows)];
 }
 
-static int64_t alone_ns(const ru_streams *s)
+/* Without a prompt: what was measured, and the positions that its texts see by now. */
+static double without_ns(const ru_pace *p, const ru_pace_step *s)
 {
-    int64_t ns = s->going == 0 ? 0 : s->alone_ns[size_of(s->going)];
-    return s->going == 0 || ns > 0 ? ns : ru_steps_opened_ns(s->steps, s->going);
+    uint32_t k = size_of(s->going);
+    double opened = opened_ns(p, s->going), ns = p->alone_ns[k];
+    if (s->going == 0 || ns == 0) {
+        return opened;
+    }
+    ns += p->seen_ns[size_of(s->going + 1)] * ((double)s->going_see - p->alone_see[k]);
+    return ns > opened ? ns : opened;
 }
 
-/* Rows of a step in which others go on, with the next piece of a prompt at position `at`. A size
- * takes for a position at most what the sizes below take for as many rows. */
-static int64_t rows_beside(const ru_streams *s, int64_t at)
+int64_t ru_pace_rows(const ru_pace *p, const ru_pace_step *s)
 {
-    int64_t most = s->going + 1, without = alone_ns(s);
-    double each = 0, cost;
-    for (int64_t n = 1; s->going > 0 && n <= s->facts.rows_max; n *= 2) {
-        cost = s->seen_ns[size_of(n)];
-        each = cost > 0 && (each == 0 || cost < 2 * each) ? cost : 2 * each;
-        cost = (double)wider_ns(s, n) + each * (double)(at + n - s->going);
-        if (n > most && 100 * cost <= (PIECE_PERCENT - 100) * (double)without) {
+    int64_t most = s->going + 1;
+    double without = without_ns(p, s), each = 0;
+    for (int64_t n = 1; s->going > 0 && n <= p->rows_max; n *= 2) {
+        if (n <= s->going) {
+            continue;
+        }
+        each = p->seen_ns[size_of(n)] > 0 ? p->seen_ns[size_of(n)] : 2 * each;
+        double more =
+            opened_ns(p, n) - opened_ns(p, s->going) + each * (double)(s->piece_see + n - s->going);
+        if (n > most && 100 * more <= (PIECE_PERCENT - 100) * without) {
             most = n;
         }
     }
-    return s->going == 0 || most > s->facts.rows_max ? s->facts.rows_max : most;
+    return s->going == 0 || most > p->rows_max ? p->rows_max : most;
 }
 
-/* A step took `ns`. */
-static void learn(ru_streams *s, int64_t ns)
+static void approach(double *mean, double x, double most)
 {
-    uint32_t k = size_of(s->n_rows);
-    if (s->seen == 0) {
-        int64_t *mean = &s->alone_ns[k];
-        *mean = *mean == 0 ? ns : *mean + (ns - *mean) / 4;
-    } else if (s->seen >= SEEN_MIN) {
-        double *mean = &s->seen_ns[k],
-               each = (double)(ns - alone_ns(s) - wider_ns(s, s->n_rows)) / (double)s->seen;
-        each = each > 0 ? each : 0;
-        *mean = *mean == 0 ? each : *mean + (each - *mean) / 4;
+    x = *mean > 0 && x > most ? most : x;
+    *mean += *mean == 0 ? x : (x - *mean) / 4;
+}
+
+/* What size k took lately bounds the others, which otherwise would keep what one slow step left
+ * them: more rows take at least as long, twice as many at most twice. Slowly they forget. */
+static void spread(ru_pace *p, uint32_t k)
+{
+    for (uint32_t j = 0; j < RU_PACE_SIZES; j++) {
+        double *x = &p->seen_ns[j], now = p->seen_ns[k], bound = ldexp(now, (int)j - (int)k);
+        if (j != k && *x > 0 && now > 0) {
+            *x = fmin(fmax(*x, fmin(now, bound)), fmax(now, bound));
+            *x += (now - *x) / 256;
+        }
+    }
+}
+
+void ru_pace_learn(ru_pace *p, const ru_pace_step *s, int64_t ns)
+{
+    uint32_t k = size_of(s->rows), g = size_of(s->going);
+    if (s->piece_see == 0) {
+        approach(&p->alone_ns[k], (double)ns, 2 * p->alone_ns[k]);
+        approach(&p->alone_see[k], (double)s->going_see, (double)s->going_see);
+        return;
+    }
+    double *alone = s->going > 0 && p->alone_ns[g] > 0 ? &p->alone_ns[g] : NULL,
+           without = alone != NULL ? *alone : opened_ns(p, s->going),
+           wider = opened_ns(p, s->rows) - opened_ns(p, s->going), see = (double)s->piece_see,
+           more = (double)ns - wider - without;
+    see += alone != NULL ? (double)s->going_see - p->alone_see[g] : 0;
+    if (see >= SEEN_MIN) {
+        double most = 2 * p->seen_ns[k], half = without / 2 / see;
+        approach(&p->seen_ns[k], more > 0 ? more / see : 0, most > half ? most : half);
+        spread(p, k);
+        if (more < 0 && alone != NULL) { /* slow ones came before the prompt */
+            *alone += more / 4;
+            *alone = *alone > opened_ns(p, s->going) ? *alone : opened_ns(p, s->going);
+        }
     }
 }
 
@@ -271,24 +305,28 @@ static int64_t next_prompt(const ru_streams *s)
 static void choose_rows(ru_streams *s)
 {
     s->n_rows = s->n_wanted = 0;
+    s->step = (ru_pace_step){0};
     for (int64_t k = 0; k < s->facts.slots; k++) {
         s->places[k].rows = 0;
         if (left_of(&s->places[k]) == 1) {
             put_rows(s, k, 1);
+            s->step.going_see += s->places[k].stream->cached + 1;
         }
     }
-    int64_t k = next_prompt(s);
-    s->going = s->n_rows;
-    s->seen = 0;
-    int64_t most = k < 0 ? s->going : rows_beside(s, s->places[k].stream->cached);
+    int64_t k = next_prompt(s), see = 0;
+    s->step.going = s->n_rows;
+    s->step.piece_see = k < 0 ? 0 : s->places[k].stream->cached;
+    int64_t most = k < 0 ? s->n_rows : ru_pace_rows(&s->pace, &s->step);
     for (; k >= 0 && s->n_rows < most; k = next_prompt(s)) {
         int64_t left = left_of(&s->places[k]), room = most - s->n_rows;
         put_rows(s, k, left < room ? left : room);
         if (s->places[k].rows == 0) {
             break;
         }
-        s->seen = s->seen > 0 ? s->seen : s->rows[s->n_rows - 1].at + 1;
+        see = see > 0 ? see : s->rows[s->n_rows - 1].at + 1;
     }
+    s->step.rows = s->n_rows;
+    s->step.piece_see = see;
 }
 
 /* Log probabilities of token `at` by the logits before it. */
@@ -327,7 +365,7 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
     ru_time from = ru_clock_now();
     ru_status st = ru_steps_run(s->steps, s->rows, s->n_rows, &logits, err);
     if (st == RU_OK) {
-        learn(s, ru_time_since(ru_clock_now(), from));
+        ru_pace_learn(&s->pace, &s->step, ru_time_since(ru_clock_now(), from));
     }
     for (int64_t i = 0; i < s->n_rows; i++) {
         place *p = &s->places[s->rows[i].slot];

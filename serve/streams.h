@@ -1,5 +1,5 @@
 /* Texts that a language model writes at one time: which rows the next step has, and what its logits
- * become. No clock, no thread.
+ * become. No thread.
  *
  *   ask --> waits --> has a slot: its prompt goes in piece by piece --> one token a step --> ended
  *
@@ -54,6 +54,28 @@ typedef struct ru_stream {
     struct ru_stream *next; /* of those that wait */
     bool leaves;            /* nobody wants it any more */
 } ru_stream;
+
+/* What steps take, lately, by their size of 1, 2, 4, ... rows; 0: there was none. */
+enum { RU_PACE_SIZES = 32 };
+typedef struct ru_pace {
+    int64_t rows_max;
+    int64_t opened_ns[RU_PACE_SIZES]; /* of rows that see no position */
+    double alone_ns[RU_PACE_SIZES];   /* of steps without a prompt ... */
+    double alone_see[RU_PACE_SIZES];  /* ... whose rows saw so many positions together */
+    double seen_ns[RU_PACE_SIZES];    /* of each position more */
+} ru_pace;
+
+typedef struct ru_pace_step {
+    int64_t rows, going; /* all; without the prompts' */
+    int64_t going_see;   /* positions that they see together */
+    int64_t piece_see;   /* that the last row of the first piece sees; 0: there is no piece */
+} ru_pace_step;
+
+/* At most so many rows, at least one of the prompt: `rows` is not read, `piece_see` is where the
+ * piece begins. */
+int64_t ru_pace_rows(const ru_pace *p, const ru_pace_step *s);
+/* The step took `ns`. */
+void ru_pace_learn(ru_pace *p, const ru_pace_step *s, int64_t ns);
 
 typedef struct ru_streams ru_streams;
 

@@ -393,7 +393,82 @@ static void tokens_are_drawn_by_their_chance(void **state)
     assert_int_equal(ru_draw_token(&d, logits, 3, 0, NULL, NULL), 1);
 }
 
+/* -- the pace of a prompt, on a clock of its own ------------------------------------------------
+ */
+
+typedef struct course {
+    int64_t steps, late; /* late: above twice what the step takes without the prompt */
+} course;
+
+enum { TEXTS = 7, LONG = 2000 };
+
+/* A step reads weights, and one position after the other; rows of a piece share what they read. */
+static double true_ns(int64_t rows, int64_t texts_see, int64_t piece_see, int64_t piece_rows)
+{
+    return 2e6 + 2e4 * (double)rows + 500 * (double)texts_see +
+           500 * (double)piece_see * (1 + 0.1 * (double)piece_rows);
+}
+
+/* One prompt beside texts that stand at `at`; one step in `odd` takes ten times as long, 0: none */
+static course one_course(ru_pace *p, int64_t at, uint32_t odd, ru_rng *rng)
+{
+    course c = {0};
+    for (int64_t k = 0, cached = -100; cached < LONG; k++) { /* first 100 steps without it */
+        ru_pace_step s = {.going = TEXTS, .going_see = TEXTS * (at + k)};
+        int64_t piece = 0, most = cached;
+        if (cached >= 0) {
+            s.piece_see = cached;
+            most = ru_pace_rows(p, &s);
+            assert_true(most > TEXTS && most <= p->rows_max);
+            piece = most - TEXTS < LONG - cached ? most - TEXTS : LONG - cached;
+            s.piece_see = cached + piece;
+        }
+        s.rows = TEXTS + piece;
+        double ns = true_ns(s.rows, s.going_see, s.piece_see, piece),
+               without = true_ns(TEXTS, s.going_see, 0, 0);
+        c.steps += piece > 0 ? 1 : 0;
+        c.late += piece > 1 && ns > 2 * without ? 1 : 0;
+        ns *= odd > 0 && ru_rng_below(rng, odd) == 0 ? 10 : 1;
+        ru_pace_learn(p, &s, (int64_t)ns);
+        cached += piece > 0 ? piece : 1;
+    }
+    return c;
+}
+
+static ru_pace pace_of(void)
+{
+    ru_pace p = {.rows_max = 256};
+    for (uint32_t k = 0; k <= 8; k++) {
+        p.opened_ns[k] = (int64_t)true_ns(INT64_C(1) << k, 0, 0, 0);
+    }
+    return p;
+}
+
+static void a_prompt_ends_whatever_steps_take(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 2);
+    ru_pace p = pace_of();
+    course calm = one_course(&p, 100, 0, &rng);
+    assert_true(calm.steps < LONG / 4 && 100 * calm.late <= calm.steps);
+    for (uint32_t k = 0; k < 4; k++) { /* noise */
+        course c = one_course(&p, 100, 10, &rng);
+        assert_true(c.steps < LONG / 2);
+    }
+    course again = one_course(&p, 100, 0, &rng); /* and what it left is forgotten */
+    assert_true(again.steps < calm.steps * 3 / 2 && 50 * again.late <= again.steps);
+    for (uint32_t k = 0; k <= 8; k++) { /* the same after sizes that seem slow, or for nothing */
+        p.seen_ns[k] = k % 2 == 0 ? 1e6 : 1e-3;
+    }
+    again = one_course(&p, 100, 0, &rng);
+    again = one_course(&p, 100, 0, &rng);
+    assert_true(again.steps < calm.steps * 3 / 2 && 50 * again.late <= again.steps);
+    ru_pace_step s = {.going_see = 0};
+    assert_int_equal(ru_pace_rows(&p, &s), p.rows_max); /* nobody waits */
+}
+
 RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
+         cmocka_unit_test(a_prompt_ends_whatever_steps_take),
          cmocka_unit_test(tokens_are_those_of_whole_recomputation),
          cmocka_unit_test(one_prompt_is_read_once), cmocka_unit_test(urgent_texts_pass_others),
          cmocka_unit_test(urgent_prompts_pass_others), cmocka_unit_test(a_step_that_fails_says_why),
