@@ -309,7 +309,7 @@ static ru_status watch(ru_process *p, ru_lab_told *told, uint32_t k, const char 
         return ru_err_set(err, st, "%s", why.text);
     }
     int64_t peak = told != NULL ? peak_of(p) : 0;
-    if (told != NULL && peak > told->peak_bytes[k]) {
+    if (peak > 0) { /* the last one: a worker may begin anew, and never tells less otherwise */
         told->peak_bytes[k] = peak;
     }
     return RU_OK;

@@ -27,7 +27,8 @@ typedef struct ru_lab_scene {
 
 typedef struct ru_lab_told {
     char line[8192];                        /* the last one that the first worker said */
-    int64_t peak_bytes[RU_LAB_WORKERS_MAX]; /* largest resident size of each, as looked at often */
+    int64_t peak_bytes[RU_LAB_WORKERS_MAX]; /* largest resident size of each, as it told last: since
+                                               it last wrote 5 to its clear_refs */
 } ru_lab_told;
 
 /* A folder `name`, as the benchmark is called, for inputs and runs. Errors: RU_E_MISSING: no

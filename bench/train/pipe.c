@@ -120,15 +120,24 @@ static ru_status inputs(const bench_pipe *t, ru_err *err)
 {
     ru_arena *a = t->lab.b->arena;
     const char *images = ru_path_join(a, t->lab.dir, "noise64");
-    const char *file = ru_path_join(a, t->lab.dir, "vgg.onnx");
-    const char *script = ru_path_join(a, ru_bench_scripts(a), "models.py");
-    if (images == NULL || file == NULL || script == NULL) {
+    if (images == NULL) {
         return full(err);
     }
     RU_TRY(ru_lab_run_inputs(&t->lab, err));
     const char *make[] = {t->lab.self, "data",   "make", "noise",      "--out", images, "--count",
                           "256",       "--test", "16",   "--features", "64",    NULL};
-    RU_TRY(ru_path_exists(images) ? RU_OK : ru_lab_run_command(&t->lab, make, NULL, err));
+    return ru_path_exists(images) ? RU_OK : ru_lab_run_command(&t->lab, make, NULL, err);
+}
+
+/* The net that PyTorch writes. */
+static ru_status export_vgg(const bench_pipe *t, ru_err *err)
+{
+    ru_arena *a = t->lab.b->arena;
+    const char *file = ru_path_join(a, t->lab.dir, "vgg.onnx");
+    const char *script = ru_path_join(a, ru_bench_scripts(a), "models.py");
+    if (file == NULL || script == NULL) {
+        return full(err);
+    }
     const char *argv[] = {"python3", script, t->lab.dir, "vgg", NULL};
     ru_bench_side exporter = {.argv = argv};
     return ru_path_exists(file)
@@ -206,7 +215,7 @@ static ru_status plan(const bench_pipe *t, job *j, const char *facts, ru_err *er
 /* -- runs --------------------------------------------------------------------------------------
  */
 
-/* Mean of seconds [n] without the first ones; the array is sorted by nobody. */
+/* From the seconds [n] of steps, without the first ones. */
 static ru_status rate_of(const double *s, uint32_t n, side of, int batch, double *rate, ru_err *err)
 {
     double sum = 0;
@@ -325,26 +334,28 @@ static ru_status run_side(const bench_pipe *t, const job *j, side s, double *rat
 /* -- rows --------------------------------------------------------------------------------------
  */
 
-static const char *row_name(const bench_pipe *t, const net *n, const struct place *at,
+static const char *row_name(const ru_bench *b, const net *n, const struct place *at,
                             const char *what)
 {
-    const char *name = ru_arena_printf(t->lab.b->arena, "%s, %s: %s", n->name, at->name, what);
+    const char *name = ru_arena_printf(b->arena, "%s, %s: %s", n->name, at->name, what);
     return name != NULL ? name : "";
 }
 
 static const char row_data[] = "flush over data parallel", row_stash[] = "stash over flush",
                   row_model[] = "flush over model parallel", row_torch[] = "flush over PyTorch",
-                  row_memory[] = "memory of a worker", row_error[] = "predicted step, error";
+                  row_memory[] = "memory of a worker", row_error[] = "predicted step, error",
+                  row_errors[] = "predicted steps, median error";
 
 /* Which sides do the wanted rows need? false: none. */
-static bool wanted(const bench_pipe *t, const net *n, const struct place *at, found *f)
+static bool wanted(const ru_bench *b, const net *n, const struct place *at, found *f)
 {
     const char *const rows[] = {row_data, row_stash, row_model, row_torch, row_memory, row_error};
     static const side of[] = {DATA, STASH, MODEL, TORCH, TORCH, FLUSH};
-    *f = (found){.rounds = t->lab.b->quick ? 1 : ROUNDS};
+    *f = (found){.rounds = b->quick ? 1 : ROUNDS};
+    f->wants[FLUSH] = ru_bench_wants(b, row_errors);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         bool small = at->workers == 2 && (of[k] == DATA || of[k] == STASH || of[k] == MODEL);
-        if (!small && ru_bench_wants(t->lab.b, row_name(t, n, at, rows[k]))) {
+        if (!small && ru_bench_wants(b, row_name(b, n, at, rows[k]))) {
             f->wants[of[k]] = f->wants[FLUSH] = true;
         }
     }
@@ -355,7 +366,7 @@ static ru_status add(const bench_pipe *t, const job *j, const char *what, double
                      double *theirs, const char *peer, const found *f, double goal, ru_err *err)
 {
     bool memory = what == row_memory;
-    const char *name = row_name(t, j->n, j->at, what);
+    const char *name = row_name(t->lab.b, j->n, j->at, what);
     if (!ru_bench_wants(t->lab.b, name)) {
         return RU_OK;
     }
@@ -382,7 +393,7 @@ static ru_status add_error(bench_pipe *t, const job *j, const found *f, ru_err *
     fprintf(stderr, "  a step was predicted to take %.1f ms and took %.1f ms\n",
             1e3 * j->predicted_s, 1e3 * took);
     t->errors[t->n_errors++] = error;
-    const ru_bench_row row = {.name = row_name(t, j->n, j->at, row_error),
+    const ru_bench_row row = {.name = row_name(t->lab.b, j->n, j->at, row_error),
                               .unit = "%",
                               .lower = true,
                               .ours = ru_bench_stat_of(&error, 1),
@@ -443,26 +454,34 @@ static ru_status run_job(bench_pipe *t, job *j, const char *facts, found *f, ru_
 ru_status ru_bench_pipe(ru_bench *b, ru_err *err)
 {
     bench_pipe t = {0};
+    found f;
+    bool any = false, vgg = false;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(nets) * RU_ARRAY_LEN(places); k++) {
+        const net *n = &nets[k / RU_ARRAY_LEN(places)];
+        bool here = wanted(b, n, &places[k % RU_ARRAY_LEN(places)], &f);
+        any = any || here;
+        vgg = vgg || (here && strcmp(n->name, "vgg") == 0);
+    }
+    if (!any) { /* the caller tells that there is no such row */
+        return RU_OK;
+    }
     RU_TRY(ru_lab_run_open(b, "pipe", true, &t.lab, err));
     RU_TRY(inputs(&t, err));
+    RU_TRY(vgg ? export_vgg(&t, err) : RU_OK);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(nets); k++) {
         const char *facts = NULL;
         for (uint32_t p = 0; p < RU_ARRAY_LEN(places); p++) {
             job j = {.n = &nets[k], .at = &places[p]};
-            found f;
-            if (wanted(&t, j.n, j.at, &f)) {
+            if (wanted(b, j.n, j.at, &f)) {
                 RU_TRY(facts != NULL ? RU_OK : profile(&t, j.n, &facts, err));
                 RU_TRY(run_job(&t, &j, facts, &f, err));
             }
         }
     }
-    if (t.n_errors == 0) {
-        return RU_OK;
-    }
-    const ru_bench_row row = {.name = "predicted steps, median error",
+    const ru_bench_row row = {.name = row_errors,
                               .unit = "%",
                               .lower = true,
                               .ours = ru_bench_stat_of(t.errors, t.n_errors),
                               .goal = 5};
-    return ru_bench_add(b, &row, err);
+    return ru_bench_wants(b, row.name) ? ru_bench_add(b, &row, err) : RU_OK;
 }
