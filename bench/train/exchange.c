@@ -103,19 +103,19 @@ static ru_status run(rig *r, rui_exchange how, uint32_t n, int64_t count, double
 /* -- rows ----------------------------------------------------------------------------------------
  */
 
-/* Bare transfers of one round: a vector and one number put by one worker, a vector that one and
- * that all workers get. */
+/* Bare transfers of one round: one number that a worker puts, a vector that one and that all
+ * workers get. */
 typedef struct bare {
-    double put[RU_BENCH_ROUNDS_MAX], small[RU_BENCH_ROUNDS_MAX], one[RU_BENCH_ROUNDS_MAX],
-        all[RU_BENCH_ROUNDS_MAX];
+    double small[RU_BENCH_ROUNDS_MAX], one[RU_BENCH_ROUNDS_MAX], all[RU_BENCH_ROUNDS_MAX];
 } bare;
 
 static ru_status transfers(rig *r, bare *t, uint32_t k, ru_err *err)
 {
+    double put; /* what is got in the step behind it */
     RU_TRY(run(r, RUI_EXCHANGE_LOAD, 1, 1, &t->small[k], err));
-    RU_TRY(run(r, RUI_EXCHANGE_LOAD, 1, FLOATS, &t->put[k], err));
+    RU_TRY(run(r, RUI_EXCHANGE_LOAD, 1, FLOATS, &put, err));
     RU_TRY(run(r, RUI_EXCHANGE_LINE, 1, FLOATS, &t->one[k], err));
-    RU_TRY(run(r, RUI_EXCHANGE_LOAD, 1, FLOATS, &t->put[k], err));
+    RU_TRY(run(r, RUI_EXCHANGE_LOAD, 1, FLOATS, &put, err));
     return run(r, RUI_EXCHANGE_LINE, WORKERS, FLOATS, &t->all[k], err);
 }
 
