@@ -300,4 +300,5 @@ printf 'folder: odd\nlisten: "192.0.2.1:7000"\nnodes: [{name: n1}]\n' >odd.yaml
 ! cluster up odd.yaml 2>err.txt || fail "a scheduler that cannot listen is up"
 grep -q 'the scheduler ended: .*cannot listen' err.txt || fail "why it ended: $(cat err.txt)"
 [[ $(grep -c 'cannot listen' odd/log/scheduler) == 1 ]] || fail "a scheduler that was refused is started again: $(cat odd/log/scheduler)"
+[[ -z $(pgrep -f -- "--cluster $work/odd ") ]] || fail "the agents of a cluster that did not come up are left"
 exit $failed

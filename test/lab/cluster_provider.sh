@@ -70,8 +70,8 @@ while [[ ! -e open ]]; do sleep 0.1; done
 exec "$1" cluster agent --start --cluster "$RUBATO_CLUSTER" --node "$RUBATO_NODE"
 SCRIPT
 cat >take.sh <<'SCRIPT'
+"$1" cluster agent --stop --cluster "$RUBATO_CLUSTER" --node "$RUBATO_NODE" || exit
 echo "$RUBATO_NODE" >>releases
-exec "$1" cluster agent --stop --cluster "$RUBATO_CLUSTER" --node "$RUBATO_NODE"
 SCRIPT
 cat >own.yaml <<FILE
 folder: own
@@ -87,6 +87,8 @@ cluster up own.yaml >/dev/null || fail "the cluster does not come up: $(cat own/
 for _ in 1 2 3; do cluster submit mlp.yaml -w 1 >/dev/null; done
 waits_for yes audit_has ' taken .*refused: no capacity in zone 1'
 # A machine that comes after all is released again.
+released() { ! grep -q none1 releases || echo yes; }
+waits_for yes released
 cluster agent --start --cluster own --node none1 || fail "the agent none1 does not start"
 gone() { kill -0 "$(pid_of own/run/none1.pid)" 2>/dev/null || echo yes; }
 waits_for yes gone

@@ -401,7 +401,15 @@ static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, r
     }
     RU_TRY(start(c->folder, "scheduler", "scheduler", arena, err));
     RU_TRY(rui_cluster_nodes_do(c, false, arena, err));
-    return wait_for(c, ran, arena, ended, err);
+    ru_status st = wait_for(c, ran, arena, ended, err);
+    for (uint32_t k = 0; st != RU_OK && k < c->nodes.n; k++) { /* else nobody would end them */
+        ru_err other;
+        if (c->nodes.at[k].host[0] == 0 && !ran[1 + k] &&
+            !find(c->folder, "scheduler", arena, &r)) {
+            (void)!rui_cluster_agent_stop(c->folder, c->nodes.at[k].name, arena, &other);
+        }
+    }
+    return st;
 }
 
 static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
