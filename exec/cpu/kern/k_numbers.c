@@ -314,6 +314,168 @@ static void sum_columns(const int8_t *x, int64_t rows, int64_t n, int32_t *y)
     }
 }
 
+/* -- places of the largest ----------------------------------------------------------------------
+ * Of numbers turned so that the largest is looked for. `at` is as wide as the numbers, at least 32
+ * bits.
+ */
+
+enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512 };
+
+#define NO_NAN(v)        0
+#define IS_NAN(v)        ((v) != (v))
+#define TURN_WHOLE(T, v) (T)((v) ^ turn)
+#define TURN_REAL(T, v)  (turn ? -(v) : (v))
+
+/* `cols` lines side by side, their elements `step` apart. */
+#define ARG_SIDES(T, A, name, TURN, NAN_OF)                                                        \
+    RU_KERN_INLINE void name##_side(bool smallest, bool last, const T *x, int64_t dim,             \
+                                    int64_t step, int64_t cols, int64_t *y)                        \
+    {                                                                                              \
+        T best[ARG_SIDE];                                                                          \
+        A at[ARG_SIDE] = {0};                                                                      \
+        const T turn = (T)(smallest ? -1 : 0);                                                     \
+        for (int64_t j = 0; j < cols; j++) {                                                       \
+            best[j] = TURN(T, x[j]);                                                               \
+        }                                                                                          \
+        for (A k = 1; k < (A)dim; k++) {                                                           \
+            const T *from = x + k * step;                                                          \
+            _Pragma("omp simd") for (int64_t j = 0; j < cols; j++)                                 \
+            {                                                                                      \
+                T v = TURN(T, from[j]), b = best[j];                                               \
+                bool better = last ? NAN_OF(v) | !((b > v) | NAN_OF(b)) : !((v <= b) | NAN_OF(b)); \
+                best[j] = better ? v : b;                                                          \
+                at[j] = better ? k : at[j];                                                        \
+            }                                                                                      \
+        }                                                                                          \
+        for (int64_t j = 0; j < cols; j++) {                                                       \
+            y[j] = at[j];                                                                          \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_any(const ru_kern_scan *s, const T *x, int64_t step, int64_t cols,          \
+                           int64_t *y)                                                             \
+    {                                                                                              \
+        if (s->last) {                                                                             \
+            name##_side(s->smallest, true, x, s->dim, step, cols, y);                              \
+        } else {                                                                                   \
+            name##_side(s->smallest, false, x, s->dim, step, cols, y);                             \
+        }                                                                                          \
+    }
+
+/* The piece of a line that has the best, and then its place there. */
+#define ARG_LINE(T, A, name, TURN, NAN_OF)                                                       \
+    static int64_t name##_in(const T *x, int64_t n, T turn, bool nan, bool last, T best)         \
+    {                                                                                            \
+        int64_t i = last ? n - 1 : 0, step = last ? -1 : 1;                                      \
+        for (; i > 0 || (!last && i < n - 1); i += step) {                                       \
+            T v = TURN(T, x[i]);                                                                 \
+            if (nan ? NAN_OF(v) : v == best) {                                                   \
+                break;                                                                           \
+            }                                                                                    \
+        }                                                                                        \
+        return i;                                                                                \
+    }                                                                                            \
+    static int64_t name##_line(const ru_kern_scan *s, const T *x)                                \
+    {                                                                                            \
+        const T turn = (T)(s->smallest ? -1 : 0);                                                \
+        int64_t from = 0;                                                                        \
+        T best = TURN(T, x[0]);                                                                  \
+        bool nan = false;                                                                        \
+        for (int64_t b = 0; b < s->dim; b += ARG_PIECE) {                                        \
+            int64_t n = kv_min_i64(ARG_PIECE, s->dim - b);                                       \
+            T m = TURN(T, x[b]);                                                                 \
+            A odd = 0;                                                                           \
+            _Pragma("omp simd reduction(max : m) reduction(| : odd)") for (int64_t i = 0; i < n; \
+                                                                           i++)                  \
+            {                                                                                    \
+                T v = TURN(T, x[b + i]);                                                         \
+                m = v > m ? v : m;                                                               \
+                odd |= NAN_OF(v) ? 1 : 0;                                                        \
+            }                                                                                    \
+            bool above = s->last ? m >= best : m > best;                                         \
+            if (odd != 0 ? !nan || s->last : !nan && above) {                                    \
+                from = b;                                                                        \
+                best = m;                                                                        \
+                nan = odd != 0;                                                                  \
+            }                                                                                    \
+        }                                                                                        \
+        int64_t n = kv_min_i64(ARG_PIECE, s->dim - from);                                        \
+        return from + name##_in(x + from, n, turn, nan, s->last, best);                          \
+    }
+
+#define ARG_KERNEL(T, A, name, TURN, NAN_OF)                                                \
+    ARG_SIDES(T, A, name, TURN, NAN_OF)                                                     \
+    ARG_LINE(T, A, name, TURN, NAN_OF)                                                      \
+    static void name(const ru_kern_scan *s, const T *x, int64_t *y, int64_t o0, int64_t o1) \
+    {                                                                                       \
+        int64_t dim = s->dim, inner = s->inner, o = o0;                                     \
+        T turned[ARG_SHORT * ARG_SIDE];                                                     \
+        for (; inner == 1 && dim <= ARG_SHORT && o < o1; o += ARG_SIDE) {                   \
+            int64_t n = kv_min_i64(ARG_SIDE, o1 - o);                                       \
+            for (int64_t i = 0; i < n; i++) {                                               \
+                for (int64_t k = 0; k < dim; k++) {                                         \
+                    turned[k * ARG_SIDE + i] = x[(o + i) * dim + k];                        \
+                }                                                                           \
+            }                                                                               \
+            name##_any(s, turned, ARG_SIDE, n, y + o);                                      \
+        }                                                                                   \
+        for (; inner == 1 && o < o1; o++) {                                                 \
+            y[o] = name##_line(s, x + o * dim);                                             \
+        }                                                                                   \
+        for (int64_t c = 0; inner > 1 && c < (o1 - o0) * inner;) {                          \
+            int64_t at = c % inner, n = kv_min_i64(ARG_SIDE, inner - at);                   \
+            const T *from = x + (o0 + c / inner) * dim * inner + at;                        \
+            name##_any(s, from, inner, n, y + o0 * inner + c);                              \
+            c += n;                                                                         \
+        }                                                                                   \
+    }
+
+ARG_KERNEL(double, int64_t, arg_f64, TURN_REAL, IS_NAN)
+ARG_KERNEL(int64_t, int64_t, arg_i64, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(uint64_t, int64_t, arg_u64, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(int32_t, int32_t, arg_i32, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(uint32_t, int32_t, arg_u32, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(int16_t, int32_t, arg_i16, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(uint16_t, int32_t, arg_u16, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(int8_t, int32_t, arg_i8, TURN_WHOLE, NO_NAN)
+ARG_KERNEL(uint8_t, int32_t, arg_u8, TURN_WHOLE, NO_NAN)
+
+static void arg(const ru_kern_scan *s, ru_dtype t, const void *x, int64_t *y, int64_t o0,
+                int64_t o1)
+{
+    switch ((uint32_t)t) {
+    case RU_F64:
+        arg_f64(s, x, y, o0, o1);
+        break;
+    case RU_I64:
+        arg_i64(s, x, y, o0, o1);
+        break;
+    case RU_U64:
+        arg_u64(s, x, y, o0, o1);
+        break;
+    case RU_I32:
+        arg_i32(s, x, y, o0, o1);
+        break;
+    case RU_U32:
+        arg_u32(s, x, y, o0, o1);
+        break;
+    case RU_I16:
+        arg_i16(s, x, y, o0, o1);
+        break;
+    case RU_U16:
+        arg_u16(s, x, y, o0, o1);
+        break;
+    case RU_I8:
+        arg_i8(s, x, y, o0, o1);
+        break;
+    case RU_U8:
+    case RU_BOOL:
+        arg_u8(s, x, y, o0, o1);
+        break;
+    default:
+        RU_CHECK(false);
+    }
+}
+
 extern const ru_kern_numbers RUI_K(rui_kern_numbers);
-const ru_kern_numbers RUI_K(rui_kern_numbers) = {map1,       map2, cmp,      quantize,
-                                                 dequantize, cut,  sum_rows, sum_columns};
+const ru_kern_numbers RUI_K(rui_kern_numbers) = {map1, map2,     cmp,         quantize, dequantize,
+                                                 cut,  sum_rows, sum_columns, arg};

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cpu/kern/kern.h"
+#include "exec/cpu/kern/numbers.h"
+#include "exec/cpu/ref/ref_impl.h"
 #include "test/test.h"
 
 enum { ROWS = 37, LENGTH = 70, WIDE = 2100 };
@@ -103,6 +104,58 @@ static void places_of_the_largest(void **state)
         }
     }
     free(x);
+}
+
+/* Few values and the ends of each type, so that many are equal; NaN among those of f64. */
+static void places_of_every_type(void **state)
+{
+    (void)state;
+    enum { OUTER = 70, MOST = 70 * 1100 };
+    static const ru_dtype types[] = {RU_F64, RU_I8,  RU_U8,  RU_BOOL, RU_I16,
+                                     RU_U16, RU_I32, RU_U32, RU_I64,  RU_U64};
+    static const int64_t dims[] = {1, 2, 5, 24, 25, 77, 1100}, inners[] = {1, 3, 65};
+    static uint64_t x[MOST];
+    static int64_t y[MOST];
+    for (uint32_t k = 0; k < RU_KERN_LEVELS * 10 * 7 * 3 * 4; k++) {
+        const ru_kern_numbers *kern = ru_kern_numbers_at((ru_kern_level)(k % RU_KERN_LEVELS));
+        uint32_t rest = k / RU_KERN_LEVELS, way = rest / 210;
+        ru_dtype t = types[rest % 10];
+        ru_kern_scan s = {.dim = dims[rest / 10 % 7],
+                          .inner = inners[rest / 70 % 3],
+                          .smallest = way % 2 == 1,
+                          .last = way / 2 == 1};
+        int64_t outer = s.dim * s.inner * OUTER <= MOST ? OUTER : 1;
+        for (int64_t i = 0; i < outer * s.dim * s.inner; i++) {
+            uint64_t u = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15U;
+            u ^= u >> 29;
+            double v = u % 11 < 2 ? (u % 2 == 0 ? -1e30 : 1e30) : (double)(u >> 8 & 7) - 3.0;
+            v = t == RU_F64 && u % 97 == 0 ? (double)NAN : v;
+            v = t != RU_F64 && v < 0 && (t == RU_U8 || t == RU_U16 || t == RU_U32 || t == RU_U64)
+                    ? 250.0
+                    : v;
+            rui_ref_set(t, x, i, v);
+        }
+        if (kern == NULL) {
+            continue;
+        }
+        kern->arg(&s, t, x, y, 0, outer / 2);
+        kern->arg(&s, t, x, y, outer / 2, outer);
+        for (int64_t l = 0; l < outer * s.inner; l++) {
+            int64_t best = 0, at = l / s.inner * s.dim * s.inner + l % s.inner;
+            for (int64_t i = 1; i < s.dim; i++) {
+                double u = rui_ref_get(t, x, at + i * s.inner);
+                double b = rui_ref_get(t, x, at + best * s.inner);
+                bool equal = isnan(u) ? isnan(b) : u == b;
+                bool more = isnan(u) ? !isnan(b) : !isnan(b) && (s.smallest ? u < b : u > b);
+                best = more || (equal && s.last) ? i : best;
+            }
+            if (y[l] != best) {
+                fail_msg("%s, %lld x %lld, way %u: place %lld for %lld", ru_dtype_name(t),
+                         (long long)s.dim, (long long)s.inner, way, (long long)y[l],
+                         (long long)best);
+            }
+        }
+    }
 }
 
 /* Does place a come before place b among the largest, or smallest? */
@@ -258,4 +311,5 @@ static void matrices_are_turned(void **state)
 
 RU_TESTS(exec_line, cmocka_unit_test(matrices_are_turned), cmocka_unit_test(products_come_back),
          cmocka_unit_test(short_rows_are_reduced), cmocka_unit_test(places_of_the_largest),
-         cmocka_unit_test(largest_are_in_order), cmocka_unit_test(running_sums))
+         cmocka_unit_test(places_of_every_type), cmocka_unit_test(largest_are_in_order),
+         cmocka_unit_test(running_sums))

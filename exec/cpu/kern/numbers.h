@@ -1,5 +1,6 @@
 /* Kernels of other numbers than those of kern.h: maps of f64, quantised numbers of which each has a
- * scale, sums of bytes. Pure functions as there, compiled once per instruction set.
+ * scale, sums of bytes, places of the largest. Pure functions as there, compiled once per
+ * instruction set.
  *
  * Thread: any, no shared state. */
 #ifndef RU_EXEC_CPU_KERN_NUMBERS_H
@@ -69,6 +70,9 @@ typedef struct ru_kern_numbers {
     /* Sums of the rows (of u8, or i8: `sign`), or the columns (of i8), of x[rows, n] */
     void (*sum_rows)(bool sign, const void *x, int64_t rows, int64_t n, int32_t *y);
     void (*sum_columns)(const int8_t *x, int64_t rows, int64_t n, int32_t *y);
+    /* As arg of kern.h, of f64, whole numbers and truth values */
+    void (*arg)(const ru_kern_scan *s, ru_dtype t, const void *x, int64_t *y, int64_t o0,
+                int64_t o1);
 } ru_kern_numbers;
 
 /* Of an instruction set (NULL: this CPU does not have it), and of the best one. */

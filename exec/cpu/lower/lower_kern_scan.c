@@ -1,9 +1,12 @@
 /* CumSum, ArgMax, ArgMin, TopK: lines along one axis; and Sum, Mean, Max, Min of many inputs. */
+#include "exec/cpu/kern/numbers.h"
+#include "exec/cpu/lower/lower_kern_whole.h"
 #include "exec/cpu/lower/lower_spread.h"
 
 typedef struct scan_state {
     const ru_kern *k;
     ru_kern_scan s;
+    ru_dtype t;          /* f32, or what arg of numbers.h takes */
     int64_t outer, work; /* work: bytes of one thread */
 } scan_state;
 
@@ -11,11 +14,15 @@ static bool scan_of(rui_low *lo, const ru_node *n, int64_t axis, scan_state *s)
 {
     const ru_type *x = rui_type(lo, n->in[0]);
     uint32_t a = rui_axis(axis, x->rank);
-    if (x->dtype != RU_F32 || ru_type_count(x) <= 0 || a >= x->rank || x->dims[a] > INT32_MAX) {
+    bool other = (n->op == RU_OP_ArgMax || n->op == RU_OP_ArgMin) &&
+                 (x->dtype == RU_F64 || rui_is_whole(x->dtype));
+    if ((x->dtype != RU_F32 && !other) || ru_type_count(x) <= 0 || a >= x->rank ||
+        x->dims[a] > INT32_MAX) {
         return false;
     }
     *s = (scan_state){
         .k = ru_kern_best(),
+        .t = x->dtype,
         .s = {.dim = x->dims[a],
               .inner = rui_dims(x, a + 1, x->rank),
               .exclusive = ru_node_int(n, RU_ATTR_exclusive, 0) != 0,
@@ -81,7 +88,11 @@ ru_status rui_lower_kern_cumsum(rui_low *lo, const ru_node *n, ru_err *err)
 static void arg_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const scan_state *s = state;
-    s->k->arg(&s->s, bufs[0], bufs[1], begin, end);
+    if (s->t == RU_F32) {
+        s->k->arg(&s->s, bufs[0], bufs[1], begin, end);
+    } else {
+        ru_kern_numbers_best()->arg(&s->s, s->t, bufs[0], bufs[1], begin, end);
+    }
 }
 
 static ru_status arg_run(void *state, void *const *bufs, const rui_run *run)
@@ -99,7 +110,8 @@ ru_status rui_lower_kern_arg(rui_low *lo, const ru_node *n, ru_err *err)
         return RU_E_UNSUPPORTED;
     }
     s = keep_scan(lo, &scan);
-    rui_buf bufs[2] = {in_f32(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
+    rui_buf x = scan.t == RU_F32 ? in_f32(lo, n->in[0]) : rui_in_plain(lo, n->in[0]);
+    rui_buf bufs[2] = {x, rui_out_plain(lo, n->out[0])};
     rui_emit(lo,
              &(rui_step){
                  .kernel = "kern arg max", .fn = arg_run, .state = s, .bufs = bufs, .n_bufs = 2});

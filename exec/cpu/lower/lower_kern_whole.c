@@ -1,5 +1,5 @@
 /* Whole numbers of any width, in blocks of 64-bit integers: casts from f64, Abs, Neg, Sign, Clip
- * and BitwiseNot, running sums, places of the largest. */
+ * and BitwiseNot, running sums. */
 #include "exec/cpu/lower/lower_kern_whole.h"
 
 #include "exec/cpu/kern/numbers.h"
@@ -230,8 +230,7 @@ ru_status rui_lower_kern_whole(rui_low *lo, const ru_node *n, ru_err *err)
 typedef struct along_state {
     ru_dtype t;
     int64_t outer, dim, inner;
-    bool exclusive, reverse;     /* CumSum */
-    bool arg, smallest, at_last; /* ArgMax, ArgMin */
+    bool exclusive, reverse;
 } along_state;
 
 static int64_t whole_at(const along_state *s, const void *x, int64_t i)
@@ -254,29 +253,12 @@ static void sum_line(const along_state *s, const void *x, void *y, int64_t at)
     }
 }
 
-static int64_t best_of_line(const along_state *s, const void *x, int64_t at)
-{
-    int64_t best = 0, top = whole_at(s, x, at);
-    for (int64_t k = 1; k < s->dim; k++) {
-        int64_t v = whole_at(s, x, at + k * s->inner);
-        if ((s->smallest ? v < top : v > top) || (s->at_last && v == top)) {
-            best = k;
-            top = v;
-        }
-    }
-    return best;
-}
-
 static void along_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const along_state *s = state;
     for (int64_t l = begin; l < end; l++) {
         int64_t at = l / s->inner * s->dim * s->inner + l % s->inner;
-        if (s->arg) {
-            ((int64_t *)bufs[1])[l] = best_of_line(s, bufs[0], at);
-        } else {
-            sum_line(s, bufs[0], bufs[1], at);
-        }
+        sum_line(s, bufs[0], bufs[1], at);
     }
 }
 
@@ -287,21 +269,18 @@ static ru_status along_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* CumSum, ArgMax and ArgMin of whole numbers. */
+/* CumSum of whole numbers. */
 ru_status rui_lower_kern_along(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]);
-    bool arg = n->op != RU_OP_CumSum;
-    int64_t axis = ru_node_int(n, RU_ATTR_axis, 0);
-    const ru_value *given = arg ? NULL : &rui_graph(lo)->values[n->in[1].v];
-    if (given != NULL) {
-        if (given->kind != RU_VALUE_CONST || given->data == NULL ||
-            ru_type_count(&given->type) != 1 || !rui_is_whole(given->type.dtype)) {
-            return RU_E_UNSUPPORTED;
-        }
-        rui_wholes_load(given->type.dtype, given->data, 1, &axis);
+    const ru_value *given = &rui_graph(lo)->values[n->in[1].v];
+    int64_t axis = 0;
+    if (given->kind != RU_VALUE_CONST || given->data == NULL || ru_type_count(&given->type) != 1 ||
+        !rui_is_whole(given->type.dtype)) {
+        return RU_E_UNSUPPORTED;
     }
+    rui_wholes_load(given->type.dtype, given->data, 1, &axis);
     if ((x->dtype != RU_I64 && x->dtype != RU_I32) || ru_type_count(x) <= 0 ||
         rui_axis(axis, x->rank) >= x->rank) {
         return RU_E_UNSUPPORTED;
@@ -316,10 +295,7 @@ ru_status rui_lower_kern_along(rui_low *lo, const ru_node *n, ru_err *err)
                        .dim = x->dims[a],
                        .inner = rui_dims(x, a + 1, x->rank),
                        .exclusive = ru_node_int(n, RU_ATTR_exclusive, 0) != 0,
-                       .reverse = ru_node_int(n, RU_ATTR_reverse, 0) != 0,
-                       .arg = arg,
-                       .smallest = n->op == RU_OP_ArgMin,
-                       .at_last = ru_node_int(n, RU_ATTR_select_last_index, 0) != 0};
+                       .reverse = ru_node_int(n, RU_ATTR_reverse, 0) != 0};
     rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
     rui_emit(
         lo,
