@@ -28,6 +28,7 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
+trap 'echo "FAIL: line $LINENO: $BASH_COMMAND" >&2' ERR # else `set -e` ends a script without a word
 cd "$work"
 fail() {
     echo "FAIL: $*" >&2
