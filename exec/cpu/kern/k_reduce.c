@@ -358,3 +358,246 @@ void RUI_K(rui_kern_sum_rows)(ru_dtype t, const void *x, int64_t rows, int64_t l
         RUI_K(rui_kern_reduce_cols)(RU_KERN_RED_SUM, t, x, rows, ld, c, c1, y);
     }
 }
+
+/* -- joined to what y holds, in the type of the elements. Whole numbers wrap. ---------------------
+ */
+
+enum { FOLD_BYTES = 64 }; /* one vector of the widest set: results do not depend on the set */
+
+RU_KERN_INLINE float join_f32(const ru_kern_red op, float s, float v)
+{
+    return op == RU_KERN_RED_SUM_SQUARE ? s + v * v
+           : op == RU_KERN_RED_SUM_ABS  ? s + fabsf(v)
+           : op == RU_KERN_RED_PROD     ? s * v
+           : op == RU_KERN_RED_MAX      ? kv_max(v, s)
+           : op == RU_KERN_RED_MIN      ? kv_min(v, s)
+                                        : s + v;
+}
+
+RU_KERN_INLINE double join_f64(const ru_kern_red op, double s, double v)
+{
+    return op == RU_KERN_RED_SUM_SQUARE ? s + v * v
+           : op == RU_KERN_RED_SUM_ABS  ? s + fabs(v)
+           : op == RU_KERN_RED_PROD     ? s * v
+           : op == RU_KERN_RED_MAX      ? ((v > s) | (v != v) ? v : s)
+           : op == RU_KERN_RED_MIN      ? ((v < s) | (v != v) ? v : s)
+                                        : s + v;
+}
+
+RU_KERN_INLINE int64_t join_i64(const ru_kern_red op, int64_t s, int64_t v)
+{
+    uint64_t a = (uint64_t)s, b = (uint64_t)v;
+    return op == RU_KERN_RED_SUM_SQUARE ? (int64_t)(a + b * b)
+           : op == RU_KERN_RED_SUM_ABS  ? (int64_t)(a + (v < 0 ? 0 - b : b))
+           : op == RU_KERN_RED_PROD     ? (int64_t)(a * b)
+           : op == RU_KERN_RED_MAX      ? (v > s ? v : s)
+           : op == RU_KERN_RED_MIN      ? (v < s ? v : s)
+                                        : (int64_t)(a + b);
+}
+
+RU_KERN_INLINE int32_t join_i32(const ru_kern_red op, int32_t s, int32_t v)
+{
+    uint32_t a = (uint32_t)s, b = (uint32_t)v;
+    return op == RU_KERN_RED_SUM_SQUARE ? (int32_t)(a + b * b)
+           : op == RU_KERN_RED_SUM_ABS  ? (int32_t)(a + (v < 0 ? 0 - b : b))
+           : op == RU_KERN_RED_PROD     ? (int32_t)(a * b)
+           : op == RU_KERN_RED_MAX      ? (v > s ? v : s)
+           : op == RU_KERN_RED_MIN      ? (v < s ? v : s)
+                                        : (int32_t)(a + b);
+}
+
+/* Bytes have no sums. */
+RU_KERN_INLINE int8_t join_i8(const ru_kern_red op, int8_t s, int8_t v)
+{
+    return (op == RU_KERN_RED_MAX ? v > s : v < s) ? v : s;
+}
+
+RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
+{
+    return (op == RU_KERN_RED_MAX ? v > s : v < s) ? v : s;
+}
+
+/* Partial results: squares and sizes are sums by now. */
+RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
+{
+    return op == RU_KERN_RED_SUM_SQUARE || op == RU_KERN_RED_SUM_ABS ? RU_KERN_RED_SUM : op;
+}
+
+/* cols: `w` columns, a constant where it matters. wide: any number; few that follow each other are
+ * read as FOLD_BYTES columns for each one. row: two vectors of partial results, then pairwise. */
+#define FOLD_TYPE(T, t)                                                                          \
+    RU_KERN_INLINE void cols_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
+                                 const int64_t w, T *y)                                          \
+    {                                                                                            \
+        T acc[4 * FOLD_BYTES / (int64_t)sizeof(T)];                                              \
+        for (int64_t j = 0; j < w; j++) {                                                        \
+            acc[j] = y[j];                                                                       \
+        }                                                                                        \
+        for (int64_t r = 0; r < rows; r++) {                                                     \
+            const T *v = x + r * ld;                                                             \
+            _Pragma("omp simd") for (int64_t j = 0; j < w; j++)                                  \
+            {                                                                                    \
+                acc[j] = join_##t(op, acc[j], v[j]);                                             \
+            }                                                                                    \
+        }                                                                                        \
+        for (int64_t j = 0; j < w; j++) {                                                        \
+            y[j] = acc[j];                                                                       \
+        }                                                                                        \
+    }                                                                                            \
+    RU_KERN_INLINE void wide_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
+                                 int64_t w, T start, T *y)                                       \
+    {                                                                                            \
+        enum { V = FOLD_BYTES / (int64_t)sizeof(T) };                                            \
+        int64_t c = 0, turns = w < V && ld == w ? rows / V : 0;                                  \
+        if (turns > 1) {                                                                         \
+            T part[V * V];                                                                       \
+            for (int64_t j = 0; j < w * V; j++) {                                                \
+                part[j] = start;                                                                 \
+            }                                                                                    \
+            for (int64_t j = 0; j < w * V; j += V) {                                             \
+                cols_##t(op, x + j, turns, w * V, V, part + j);                                  \
+            }                                                                                    \
+            for (int64_t j = 0; j < w * V; j++) {                                                \
+                y[j % w] = join_##t(of_parts(op), y[j % w], part[j]);                            \
+            }                                                                                    \
+            x += turns * V * w;                                                                  \
+            rows -= turns * V;                                                                   \
+        }                                                                                        \
+        for (; c + 4 * V <= w; c += 4 * V) {                                                     \
+            cols_##t(op, x + c, rows, ld, 4 * V, y + c);                                         \
+        }                                                                                        \
+        for (; c + V <= w; c += V) {                                                             \
+            cols_##t(op, x + c, rows, ld, V, y + c);                                             \
+        }                                                                                        \
+        if (c < w) {                                                                             \
+            cols_##t(op, x + c, rows, ld, w - c, y + c);                                         \
+        }                                                                                        \
+    }                                                                                            \
+    RU_KERN_INLINE T row_##t(const ru_kern_red op, const T *x, int64_t n, T start, T a)          \
+    {                                                                                            \
+        enum { V = 2 * FOLD_BYTES / (int64_t)sizeof(T) };                                        \
+        int64_t i = n / V * V;                                                                   \
+        if (i > 0) {                                                                             \
+            T acc[V];                                                                            \
+            for (int64_t j = 0; j < V; j++) {                                                    \
+                acc[j] = start;                                                                  \
+            }                                                                                    \
+            cols_##t(op, x, i / V, V, V, acc);                                                   \
+            for (int64_t w = V / 2; w > 0; w /= 2) {                                             \
+                for (int64_t j = 0; j < w; j++) {                                                \
+                    acc[j] = join_##t(of_parts(op), acc[j], acc[j + w]);                         \
+                }                                                                                \
+            }                                                                                    \
+            a = join_##t(of_parts(op), a, acc[0]);                                               \
+        }                                                                                        \
+        for (; i < n; i++) {                                                                     \
+            a = join_##t(op, a, x[i]);                                                           \
+        }                                                                                        \
+        return a;                                                                                \
+    }                                                                                            \
+    RU_KERN_INLINE void fold_##t(const ru_kern_red op, const bool across, const T *x, int64_t n, \
+                                 int64_t ld, int64_t w, bool first, T start, T *y)               \
+    {                                                                                            \
+        for (int64_t j = 0; first && j < w; j++) {                                               \
+            y[j] = start;                                                                        \
+        }                                                                                        \
+        if (across) {                                                                            \
+            wide_##t(op, x, n, ld, w, start, y);                                                 \
+            return;                                                                              \
+        }                                                                                        \
+        for (int64_t j = 0; n == 2 && j < w; j++) {                                              \
+            y[j] = join_##t(op, join_##t(op, y[j], x[j * 2]), x[j * 2 + 1]);                     \
+        }                                                                                        \
+        for (int64_t j = 0; n != 2 && j < w; j++) {                                              \
+            y[j] = row_##t(op, x + j * n, n, start, y[j]);                                       \
+        }                                                                                        \
+    }
+
+FOLD_TYPE(float, f32)
+FOLD_TYPE(double, f64)
+FOLD_TYPE(int64_t, i64)
+FOLD_TYPE(int32_t, i32)
+FOLD_TYPE(int8_t, i8)
+FOLD_TYPE(uint8_t, u8)
+
+/* The result of no elements. */
+static double start_real(ru_kern_red op)
+{
+    return op == RU_KERN_RED_PROD ? 1.0 : (double)start_of(op);
+}
+
+static int64_t start_whole(ru_kern_red op, ru_dtype t)
+{
+    bool is_signed = t != RU_U8 && t != RU_BOOL;
+    int64_t spare = 64 - 8 * ru_dtype_bytes(t);
+    int64_t least = is_signed ? INT64_MIN >> spare : 0;
+    int64_t most = t == RU_BOOL ? 1 : is_signed ? INT64_MAX >> spare : UINT8_MAX;
+    return op == RU_KERN_RED_MAX   ? least
+           : op == RU_KERN_RED_MIN ? most
+                                   : (op == RU_KERN_RED_PROD ? 1 : 0);
+}
+
+/* Rows of floats go by reduce_rows, which turns short ones in registers. */
+static void fold_rows_f32(ru_kern_red op, const float *x, int64_t n, int64_t w, bool first,
+                          float *y)
+{
+    float part[KV_BLOCK];
+    for (int64_t j = 0; j < w; j += KV_BLOCK) {
+        int64_t m = kv_min_i64(KV_BLOCK, w - j);
+        RUI_K(rui_kern_reduce_rows)(op, RU_F32, x + j * n, m, n, first ? y + j : part);
+        if (!first) {
+            wide_f32(of_parts(op), part, 1, m, m, 0.0f, y + j);
+        }
+    }
+}
+
+#define FOLD_CASE(op, T, t, start)                                \
+    case op:                                                      \
+        if (across) {                                             \
+            fold_##t(op, true, x, n, ld, w, first, (T)start, y);  \
+        } else {                                                  \
+            fold_##t(op, false, x, n, ld, w, first, (T)start, y); \
+        }                                                         \
+        break;
+
+#define FOLD_BYTE(T, t)                                                                    \
+    if (op == RU_KERN_RED_MAX && across) {                                                 \
+        fold_##t(RU_KERN_RED_MAX, true, x, n, ld, w, first, (T)start_whole(op, type), y);  \
+    } else if (op == RU_KERN_RED_MAX) {                                                    \
+        fold_##t(RU_KERN_RED_MAX, false, x, n, ld, w, first, (T)start_whole(op, type), y); \
+    } else if (across) {                                                                   \
+        fold_##t(RU_KERN_RED_MIN, true, x, n, ld, w, first, (T)start_whole(op, type), y);  \
+    } else {                                                                               \
+        fold_##t(RU_KERN_RED_MIN, false, x, n, ld, w, first, (T)start_whole(op, type), y); \
+    }
+
+#define FOLD_WIDE(T, t, start)                         \
+    switch (op) {                                      \
+        FOLD_CASE(RU_KERN_RED_SUM, T, t, start)        \
+        FOLD_CASE(RU_KERN_RED_SUM_SQUARE, T, t, start) \
+        FOLD_CASE(RU_KERN_RED_SUM_ABS, T, t, start)    \
+        FOLD_CASE(RU_KERN_RED_MAX, T, t, start)        \
+        FOLD_CASE(RU_KERN_RED_MIN, T, t, start)        \
+        FOLD_CASE(RU_KERN_RED_PROD, T, t, start)       \
+    }
+
+void RUI_K(rui_kern_fold)(ru_kern_red op, ru_dtype type, bool across, const void *x, int64_t n,
+                          int64_t ld, int64_t w, bool first, void *y)
+{
+    if (type == RU_F32 && !across) {
+        fold_rows_f32(op, x, n, w, first, y);
+    } else if (type == RU_F32) {
+        FOLD_WIDE(float, f32, start_real(op))
+    } else if (type == RU_F64) {
+        FOLD_WIDE(double, f64, start_real(op))
+    } else if (type == RU_I64) {
+        FOLD_WIDE(int64_t, i64, start_whole(op, type))
+    } else if (type == RU_I32) {
+        FOLD_WIDE(int32_t, i32, start_whole(op, type))
+    } else if (type == RU_I8) {
+        FOLD_BYTE(int8_t, i8)
+    } else {
+        RU_CHECK(type == RU_U8 || type == RU_BOOL);
+        FOLD_BYTE(uint8_t, u8)
+    }
+}

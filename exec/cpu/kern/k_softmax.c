@@ -213,11 +213,51 @@ void RUI_K(rui_kern_softmax_grad)(ru_dtype t, bool log, const void *dy, const vo
 }
 
 enum { INNER = 64 }; /* columns at a time */
+enum { FEW = 16 };
+
+/* At most FEW columns: whole rows at a time, `top` and `end` repeat. x may equal y. */
+static void softmax_few(bool log, const float *x, float *y, int64_t n, int64_t w)
+{
+    float top[KV_BLOCK], end[KV_BLOCK], e[KV_BLOCK], sum[FEW];
+    int64_t rows = KV_BLOCK / w, all = n * w, piece = rows * w;
+    RUI_K(rui_kern_fold)(RU_KERN_RED_MAX, RU_F32, true, x, n, w, w, true, sum);
+    for (int64_t i = 0; i < piece; i++) {
+        top[i] = sum[i % w];
+    }
+    for (int64_t c = 0; c < all; c += piece) {
+        int64_t m = kv_min_i64(piece, all - c);
+        float *to = log ? e : y + c;
+#pragma omp simd
+        for (int64_t i = 0; i < m; i++) {
+            to[i] = kv_exp_neg(x[c + i] - top[i]);
+        }
+        if (log) {
+            RUI_K(rui_kern_fold)(RU_KERN_RED_SUM, RU_F32, true, e, m / w, w, w, c == 0, sum);
+        }
+    }
+    if (!log) {
+        RUI_K(rui_kern_fold)(RU_KERN_RED_SUM, RU_F32, true, y, n, w, w, true, sum);
+    }
+    for (int64_t i = 0; i < piece; i++) {
+        end[i] = log ? kv_log(sum[i % w]) : 1.0f / sum[i % w];
+    }
+    for (int64_t c = 0; c < all; c += piece) {
+        int64_t m = kv_min_i64(piece, all - c);
+#pragma omp simd
+        for (int64_t i = 0; i < m; i++) {
+            y[c + i] = log ? (x[c + i] - top[i]) - end[i] : y[c + i] * end[i];
+        }
+    }
+}
 
 void RUI_K(rui_kern_softmax_inner)(ru_dtype t, bool log, const void *x, void *y, int64_t n,
                                    int64_t inner, int64_t c0, int64_t c1)
 {
     float max[INNER], sum[INNER], buf[INNER], out[INNER];
+    if (t == RU_F32 && inner <= FEW && c0 == 0 && c1 == inner) {
+        softmax_few(log, x, y, n, inner);
+        return;
+    }
     for (int64_t c = c0; c < c1; c += INNER) {
         int64_t w = kv_min_i64(INNER, c1 - c);
         for (int64_t j = 0; j < INNER; j++) {

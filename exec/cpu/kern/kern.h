@@ -509,6 +509,11 @@ typedef struct ru_kern_add8 {
     X(void, reduce_cols,                                                                           \
       (ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0,            \
        int64_t c1, float *y))                                                                      \
+    /* f32, f64, i64, i32, or largest and least of bytes; joined to y[w] unless `first`. across:   \
+     * columns of x[n, ld]; else w rows of n. Sums and products of whole numbers wrap. */          \
+    X(void, fold,                                                                                  \
+      (ru_kern_red op, ru_dtype t, bool across, const void *x, int64_t n, int64_t ld, int64_t w,   \
+       bool first, void *y))                                                                       \
     X(void, layernorm,                                                                             \
       (ru_dtype t, const void *x, const float *scale, const float *bias, float epsilon, void *y,   \
        float *mean, float *invstd, int64_t rows, int64_t cols))                                    \

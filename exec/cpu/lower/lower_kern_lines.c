@@ -258,9 +258,32 @@ static void lse_short(const line_state *s, const float *x, float *y, int64_t row
     }
 }
 
+/* At most WIDE columns and no others: many rows at a time. top[w] repeats in `by`. */
+static void lse_few(const line_state *s, const float *x, float *y, int64_t n, int64_t w)
+{
+    float d[PIECE], by[PIECE], top[WIDE], sum[WIDE];
+    int64_t rows = PIECE / w;
+    s->k->fold(RU_KERN_RED_MAX, RU_F32, true, x, n, w, w, true, top);
+    for (int64_t i = 0; i < rows * w; i++) {
+        by[i] = isinf(top[i % w]) ? 0.0f : top[i % w];
+    }
+    for (int64_t r = 0; r < n; r += rows) {
+        int64_t m = n - r < rows ? n - r : rows;
+        join(s, RU_KERN_MAP2_Sub, x + r * w, by, 1, d, m * w);
+        exponentials(s, d, m * w);
+        s->k->fold(RU_KERN_RED_SUM, RU_F32, true, d, m, w, w, r == 0, sum);
+    }
+    s->k->map1(RU_KERN_MAP1_Log, 0, 0, RU_F32, sum, sum, w);
+    join(s, RU_KERN_MAP2_Add, by, sum, 1, y, w);
+}
+
 static void lse_columns(const line_state *s, const float *x, float *y, int64_t n, int64_t ld,
                         int64_t w)
 {
+    if (w == ld && w <= WIDE) {
+        lse_few(s, x, y, n, w);
+        return;
+    }
     float top[COLS], sum[COLS] = {0}, d[COLS];
     s->k->reduce_cols(RU_KERN_RED_MAX, RU_F32, x, n, ld, 0, w, top);
     for (int64_t j = 0; j < w; j++) {

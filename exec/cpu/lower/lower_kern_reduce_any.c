@@ -1,94 +1,29 @@
-/* Reductions of whole numbers and truth values, over axes that do not lie together, and
- * ReduceLogSumExp: what lower_kern_reduce.c declines. One result at a time, or up to LANES
- * neighbours where the last axis is kept; floats are added in double, in row-major order, so that
- * results do not depend on the threads. */
+/* Reductions of f64, whole numbers and truth values, over axes that do not lie together, and
+ * ReduceLogSumExp: what lower_kern_reduce.c declines. Dims are merged into runs; the innermost run
+ * is kept (results are columns) or reduced (results are rows). One block is up to BLOCK results
+ * side by side, always the same ones, so that results do not depend on the threads. */
 #include <math.h>
 #include <string.h>
 
-#include "exec/cpu/lower/lower_kern_whole.h"
+#include "exec/cpu/lower/lower_kern_reduce.h"
 
-enum { LANES = 32, CHUNK = 256 };
+enum { BLOCK = 256, CHUNK = 256 };
 
-typedef enum any_op { A_SUM, A_SQUARES, A_SIZES, A_PRODUCT, A_MAX, A_MIN, A_LOG_SUM_EXP } any_op;
-typedef enum any_end { E_NONE, E_MEAN, E_ROOT, E_LOG } any_end;
+typedef enum any_end { E_NONE, E_MEAN, E_ROOT, E_LOG, E_LOG_SUM_EXP } any_end;
 
-/* Dims merged into runs that are kept or reduced; reduced ones by stride. */
 typedef struct any_state {
     const ru_kern *k;
-    any_op op;
+    ru_kern_red op;
     any_end end;
     ru_dtype t;
     uint32_t n_keep, n_gone;
     int64_t keep[RU_RANK_MAX], keep_step[RU_RANK_MAX]; /* outer first */
-    int64_t gone[RU_RANK_MAX], gone_step[RU_RANK_MAX];
-    int64_t lanes;                 /* neighbours of the last run, which is kept; else 1 */
-    int64_t run;                   /* elements of the last run, which is reduced; else 1 */
-    int64_t results, count, turns; /* turns: rows of lanes or runs that fall on one result */
+    int64_t gone[RU_RANK_MAX], gone_step[RU_RANK_MAX]; /* without the innermost one */
+    bool across;                                       /* the last run is kept */
+    int64_t near;                                      /* results of the innermost kept run */
+    int64_t deep;                                      /* elements of the innermost reduced run */
+    int64_t results, count, turns; /* turns: innermost reduced runs that fall on one result */
 } any_state;
-
-/* a[i * step] (op) x[i]; step 0: a run that falls on one result. */
-#define JOIN(f)                       \
-    for (int64_t i = 0; i < n; i++) { \
-        a[i * step] = f;              \
-    }                                 \
-    break
-
-static void join_reals(any_op op, double *a, int64_t step, const float *from, int64_t n)
-{
-    switch (op) {
-    case A_SUM:
-        JOIN(a[i * step] + (double)from[i]);
-    case A_SQUARES:
-        JOIN(a[i * step] + (double)from[i] * (double)from[i]);
-    case A_SIZES:
-        JOIN(a[i * step] + fabs((double)from[i]));
-    case A_PRODUCT:
-        JOIN(a[i * step] * (double)from[i]);
-    case A_MAX:
-    case A_LOG_SUM_EXP:
-        JOIN(a[i * step] >= (double)from[i] || isnan(a[i * step]) ? a[i * step] : (double)from[i]);
-    case A_MIN:
-        JOIN(a[i * step] <= (double)from[i] || isnan(a[i * step]) ? a[i * step] : (double)from[i]);
-    }
-}
-
-/* Sums and products wrap. */
-static void join_wholes(any_op op, int64_t *a, int64_t step, const int64_t *x, int64_t n)
-{
-    switch (op) {
-    case A_SQUARES:
-        JOIN((int64_t)((uint64_t)a[i * step] + (uint64_t)x[i] * (uint64_t)x[i]));
-    case A_SIZES:
-        JOIN((int64_t)((uint64_t)a[i * step] + (x[i] < 0 ? 0 - (uint64_t)x[i] : (uint64_t)x[i])));
-    case A_PRODUCT:
-        JOIN((int64_t)((uint64_t)a[i * step] * (uint64_t)x[i]));
-    case A_MAX:
-        JOIN(x[i] > a[i * step] ? x[i] : a[i * step]);
-    case A_MIN:
-        JOIN(x[i] < a[i * step] ? x[i] : a[i * step]);
-    case A_SUM:
-    case A_LOG_SUM_EXP:
-        JOIN((int64_t)((uint64_t)a[i * step] + (uint64_t)x[i]));
-    }
-}
-
-static double real_start(any_op op)
-{
-    return op == A_PRODUCT                      ? 1.0
-           : op == A_MAX || op == A_LOG_SUM_EXP ? (double)-INFINITY
-           : op == A_MIN                        ? (double)INFINITY
-                                                : 0.0;
-}
-
-/* The largest of none is the least of the type, and the other way round. */
-static int64_t whole_start(any_op op, ru_dtype t)
-{
-    bool is_signed = t != RU_U8 && t != RU_BOOL;
-    int64_t spare = 64 - 8 * ru_dtype_bytes(t);
-    int64_t least = is_signed ? INT64_MIN >> spare : 0;
-    int64_t most = t == RU_BOOL ? 1 : is_signed ? INT64_MAX >> spare : UINT8_MAX;
-    return op == A_PRODUCT ? 1 : op == A_MAX ? least : op == A_MIN ? most : 0;
-}
 
 /* Where result `i` begins in x. */
 static int64_t begin_of(const any_state *s, int64_t i)
@@ -110,188 +45,98 @@ static int64_t turn_at(const any_state *s, int64_t i)
     return at;
 }
 
-/* Results of w neighbours from `at` on. */
-static void reals(const any_state *s, const float *x, int64_t at, double *a, int64_t w)
-{
-    for (int64_t j = 0; j < w; j++) {
-        a[j] = real_start(s->op);
-    }
-    for (int64_t k = 0; k < s->turns; k++) {
-        join_reals(s->op, a, s->run > 1 ? 0 : 1, x + at + turn_at(s, k), s->run > 1 ? s->run : w);
-    }
-}
-
-static void wholes(const any_state *s, const char *x, int64_t at, int64_t *a, int64_t w)
-{
-    int64_t v[CHUNK], n = s->run > 1 ? s->run : w, bytes = ru_dtype_bytes(s->t);
-    for (int64_t j = 0; j < w; j++) {
-        a[j] = whole_start(s->op, s->t);
-    }
-    for (int64_t k = 0; k < s->turns; k++) {
-        int64_t from = at + turn_at(s, k);
-        for (int64_t c = 0; c < n; c += CHUNK) {
-            int64_t m = n - c < CHUNK ? n - c : CHUNK;
-            rui_wholes_load(s->t, x + (from + c) * bytes, m, v);
-            join_wholes(s->op, a + (s->run > 1 ? 0 : c), s->run > 1 ? 0 : 1, v, m);
-        }
-    }
-}
-
-/* The sum of exponentials of x - top, chunk by chunk. */
-static void exponentials(const any_state *s, const float *x, int64_t at, const double *top,
-                         double *sum, int64_t w)
+/* sum[j * step] += exp(x[i] - top[j]), j = i where step is 1, else 0. */
+static void add_exponentials(const any_state *s, const float *x, int64_t n, const float *top,
+                             int64_t step, double *sum)
 {
     float e[CHUNK];
+    for (int64_t c = 0; c < n; c += CHUNK) {
+        int64_t m = n - c < CHUNK ? n - c : CHUNK;
+        for (int64_t i = 0; i < m; i++) {
+            e[i] = (float)((double)x[c + i] - (double)top[(c + i) * step]);
+        }
+        s->k->map1(RU_KERN_MAP1_Exp, 0, 0, RU_F32, e, e, m);
+        for (int64_t i = 0; i < m; i++) {
+            sum[(c + i) * step] += (double)e[i];
+        }
+    }
+}
+
+/* y holds the largest ones of w neighbours. */
+static void log_sum_exp(const any_state *s, const float *x, float *y, int64_t w)
+{
+    double sum[BLOCK] = {0};
     for (int64_t j = 0; j < w; j++) {
-        sum[j] = 0.0;
+        y[j] = isinf(y[j]) ? 0.0f : y[j];
     }
     for (int64_t k = 0; k < s->turns; k++) {
-        const float *from = x + at + turn_at(s, k);
-        int64_t n = s->run > 1 ? s->run : w;
-        for (int64_t c = 0; c < n; c += CHUNK) {
-            int64_t m = n - c < CHUNK ? n - c : CHUNK;
-            for (int64_t i = 0; i < m; i++) {
-                e[i] = (float)((double)from[c + i] - top[s->run > 1 ? 0 : c + i]);
-            }
-            s->k->map1(RU_KERN_MAP1_Exp, 0, 0, RU_F32, e, e, m);
-            for (int64_t i = 0; i < m; i++) {
-                sum[s->run > 1 ? 0 : c + i] += (double)e[i];
+        const float *from = x + turn_at(s, k);
+        for (int64_t j = 0; j < (s->across ? s->deep : w); j++) {
+            if (s->across) {
+                add_exponentials(s, from + j * s->near, w, y, 1, sum);
+            } else {
+                add_exponentials(s, from + j * s->deep, s->deep, y + j, 0, sum + j);
             }
         }
+    }
+    for (int64_t j = 0; j < w; j++) {
+        y[j] = (float)((double)y[j] + log(sum[j]));
     }
 }
 
 static double finish(const any_state *s, double v)
 {
-    switch (s->end) {
-    case E_MEAN:
-        return v / fmax((double)s->count, 1); /* of none: 0 */
-    case E_ROOT:
-        return sqrt(v);
-    case E_LOG:
-        return log(v);
-    case E_NONE:
-        break;
+    return s->end == E_MEAN   ? v / fmax((double)s->count, 1) /* of none: 0 */
+           : s->end == E_ROOT ? sqrt(v)
+           : s->end == E_LOG  ? log(v)
+                              : v;
+}
+
+static void finish_all(const any_state *s, const float *x, void *y, int64_t w)
+{
+    if (s->end == E_LOG_SUM_EXP) {
+        log_sum_exp(s, x, y, w);
     }
-    return v;
-}
-
-/* Neighbours that begin with result `i`, as far as `end`. */
-static int64_t width_at(const any_state *s, int64_t i, int64_t end)
-{
-    int64_t left = s->lanes - i % s->lanes, w = left < end - i ? left : end - i;
-    return w < LANES ? w : LANES;
-}
-
-static void real_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const any_state *s = state;
-    double a[LANES], sum[LANES];
-    float *y = bufs[1];
-    for (int64_t i = begin, w; i < end; i += w) {
-        int64_t at = begin_of(s, i);
-        w = width_at(s, i, end);
-        reals(s, bufs[0], at, a, w);
-        for (int64_t j = 0; s->op == A_LOG_SUM_EXP && j < w; j++) {
-            a[j] = isinf(a[j]) ? 0.0 : a[j];
-        }
-        if (s->op == A_LOG_SUM_EXP) {
-            exponentials(s, bufs[0], at, a, sum, w);
-        }
-        for (int64_t j = 0; j < w; j++) {
-            y[i + j] = (float)(s->op == A_LOG_SUM_EXP ? a[j] + log(sum[j]) : finish(s, a[j]));
-        }
-    }
-}
-
-static inline int64_t join_two(const any_op op, int64_t a, int64_t b)
-{
-    return op == A_SUM       ? (int64_t)((uint64_t)a + (uint64_t)b)
-           : op == A_PRODUCT ? (int64_t)((uint64_t)a * (uint64_t)b)
-           : op == A_MAX     ? (a > b ? a : b)
-                             : (a < b ? a : b);
-}
-
-/* One row, four at a time: one waits for the one before it. */
-static inline int64_t fold(const any_op op, const bool wide, const void *x, int64_t n)
-{
-    int64_t start = whole_start(op, wide ? RU_I64 : RU_I32), a[4] = {start, start, start, start},
-            i = 0;
-    for (; i + 4 <= n; i += 4) {
-#pragma GCC unroll 4
-        for (int64_t r = 0; r < 4; r++) {
-            int64_t v = wide ? ((const int64_t *)x)[i + r] : ((const int32_t *)x)[i + r];
-            a[r] = join_two(op, a[r], v);
-        }
-    }
-    for (; i < n; i++) {
-        a[0] = join_two(op, a[0], wide ? ((const int64_t *)x)[i] : ((const int32_t *)x)[i]);
-    }
-    return join_two(op, join_two(op, a[0], a[1]), join_two(op, a[2], a[3]));
-}
-
-static inline void fold_rows(const any_state *s, const any_op op, const bool wide, const void *x,
-                             void *y, int64_t begin, int64_t end)
-{
-    int64_t bytes = wide ? 8 : 4;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t v = fold(op, wide, (const char *)x + i * s->run * bytes, s->run);
-        if (wide) {
-            ((int64_t *)y)[i] = v;
+    for (int64_t j = 0; s->end != E_NONE && s->end != E_LOG_SUM_EXP && j < w; j++) {
+        if (s->t == RU_F64) {
+            ((double *)y)[j] = finish(s, ((double *)y)[j]);
         } else {
-            ((int32_t *)y)[i] = (int32_t)v;
+            ((float *)y)[j] = (float)finish(s, (double)((float *)y)[j]);
         }
     }
 }
 
-#define FOLD_CASE(op)                                  \
-    case op:                                           \
-        if (s->t == RU_I64) {                          \
-            fold_rows(s, op, true, x, y, begin, end);  \
-        } else {                                       \
-            fold_rows(s, op, false, x, y, begin, end); \
-        }                                              \
-        return true;
-
-/* Rows of i64 or i32 that follow each other; false: another case. */
-static bool whole_rows(const any_state *s, const void *x, void *y, int64_t begin, int64_t end)
+static int64_t blocks_of(const any_state *s)
 {
-    if ((s->t != RU_I64 && s->t != RU_I32) || s->turns != 1 || s->run == 1 || s->run != s->count ||
-        s->n_keep > 1) {
-        return false;
-    }
-    switch (s->op) {
-        FOLD_CASE(A_SUM)
-        FOLD_CASE(A_PRODUCT)
-        FOLD_CASE(A_MAX)
-        FOLD_CASE(A_MIN)
-    case A_SQUARES:
-    case A_SIZES:
-    case A_LOG_SUM_EXP:
-        break;
-    }
-    return false;
+    return (s->near + BLOCK - 1) / BLOCK;
 }
 
-static void whole_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+static void any_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const any_state *s = state;
-    int64_t a[LANES], bytes = ru_dtype_bytes(s->t);
-    if (whole_rows(s, bufs[0], bufs[1], begin, end)) {
-        return;
-    }
-    for (int64_t i = begin, w; i < end; i += w) {
-        w = width_at(s, i, end);
-        wholes(s, bufs[0], begin_of(s, i), a, w);
-        rui_wholes_store(s->t, a, w, (char *)bufs[1] + i * bytes);
+    int64_t bytes = ru_dtype_bytes(s->t), blocks = blocks_of(s);
+    for (int64_t b = begin; b < end; b++) {
+        int64_t c = b % blocks * BLOCK, w = s->near - c < BLOCK ? s->near - c : BLOCK;
+        int64_t i = b / blocks * s->near + c;
+        const char *x = (const char *)bufs[0] + begin_of(s, i) * bytes;
+        char *y = (char *)bufs[1] + i * bytes;
+        for (int64_t k = 0; k < s->turns; k++) {
+            s->k->fold(s->op, s->t, s->across, x + turn_at(s, k) * bytes, s->deep, s->near, w,
+                       k == 0, y);
+        }
+        if (s->turns == 0) { /* of none */
+            s->k->fold(s->op, s->t, true, x, 0, s->near, w, true, y);
+        }
+        finish_all(s, (const float *)x, y, w);
     }
 }
 
 static ru_status any_run(void *state, void *const *bufs, const rui_run *run)
 {
     const any_state *s = state;
-    rui_kern_for(run, s->t == RU_F32 ? real_part : whole_part, s, bufs, s->results,
-                 rui_kern_grain(s->count));
+    int64_t w = s->near < BLOCK ? s->near : BLOCK;
+    rui_kern_for(run, any_part, s, bufs, s->results / s->near * blocks_of(s),
+                 rui_kern_grain(s->count * w));
     return RU_OK;
 }
 
@@ -300,28 +145,30 @@ static ru_status any_run(void *state, void *const *bufs, const rui_run *run)
 
 static const struct {
     ru_op op;
-    any_op is;
+    ru_kern_red is;
     any_end end;
 } any_rows[] = {
-    {RU_OP_ReduceSum, A_SUM, E_NONE},
-    {RU_OP_ReduceMean, A_SUM, E_MEAN},
-    {RU_OP_ReduceMax, A_MAX, E_NONE},
-    {RU_OP_ReduceMin, A_MIN, E_NONE},
-    {RU_OP_ReduceProd, A_PRODUCT, E_NONE},
-    {RU_OP_ReduceSumSquare, A_SQUARES, E_NONE},
-    {RU_OP_ReduceL1, A_SIZES, E_NONE},
-    {RU_OP_ReduceL2, A_SQUARES, E_ROOT},
-    {RU_OP_ReduceLogSum, A_SUM, E_LOG},
-    {RU_OP_ReduceTo, A_SUM, E_NONE},
-    {RU_OP_ReduceLogSumExp, A_LOG_SUM_EXP, E_NONE},
+    {RU_OP_ReduceSum, RU_KERN_RED_SUM, E_NONE},
+    {RU_OP_ReduceMean, RU_KERN_RED_SUM, E_MEAN},
+    {RU_OP_ReduceMax, RU_KERN_RED_MAX, E_NONE},
+    {RU_OP_ReduceMin, RU_KERN_RED_MIN, E_NONE},
+    {RU_OP_ReduceProd, RU_KERN_RED_PROD, E_NONE},
+    {RU_OP_ReduceSumSquare, RU_KERN_RED_SUM_SQUARE, E_NONE},
+    {RU_OP_ReduceL1, RU_KERN_RED_SUM_ABS, E_NONE},
+    {RU_OP_ReduceL2, RU_KERN_RED_SUM_SQUARE, E_ROOT},
+    {RU_OP_ReduceLogSum, RU_KERN_RED_SUM, E_LOG},
+    {RU_OP_ReduceTo, RU_KERN_RED_SUM, E_NONE},
+    {RU_OP_ReduceLogSumExp, RU_KERN_RED_MAX, E_LOG_SUM_EXP},
 };
 
 /* Of whole numbers: what stays whole. */
 static bool takes(const any_state *s)
 {
     bool small = s->t == RU_I8 || s->t == RU_U8 || s->t == RU_BOOL;
-    bool whole = s->t == RU_I64 || s->t == RU_I32 || (small && (s->op == A_MAX || s->op == A_MIN));
-    return s->t == RU_F32 || (whole && s->op != A_LOG_SUM_EXP && s->end == E_NONE);
+    bool picks = s->op == RU_KERN_RED_MAX || s->op == RU_KERN_RED_MIN;
+    bool whole = s->t == RU_I64 || s->t == RU_I32 || (small && picks);
+    return s->t == RU_F32 || (s->t == RU_F64 && s->end != E_LOG_SUM_EXP) ||
+           (whole && s->end == E_NONE);
 }
 
 /* From the last dim on: merge neighbours of one kind. */
@@ -329,7 +176,7 @@ static void merge(any_state *s, const ru_type *x, const bool *reduced)
 {
     int64_t at = 1;
     bool last_gone = false, first = true;
-    s->lanes = s->run = s->count = s->results = s->turns = 1;
+    s->count = s->results = 1;
     for (uint32_t d = x->rank; d-- > 0; at *= x->dims[d]) {
         int64_t n = x->dims[d];
         *(reduced[d] ? &s->count : &s->results) *= n;
@@ -348,10 +195,6 @@ static void merge(any_state *s, const ru_type *x, const bool *reduced)
         last_gone = reduced[d];
         first = false;
     }
-    if (s->results > 0 && s->count > 0) {
-        s->lanes = s->n_keep > 0 && s->keep_step[0] == 1 ? s->keep[0] : 1;
-        s->run = s->n_gone > 0 && s->gone_step[0] == 1 ? s->gone[0] : 1;
-    }
 }
 
 static void turn_round(int64_t *a, uint32_t n)
@@ -363,9 +206,14 @@ static void turn_round(int64_t *a, uint32_t n)
     }
 }
 
+/* The innermost reduced run is a loop of its own. */
 static void order_runs(any_state *s)
 {
-    if (s->run > 1) { /* the innermost reduced run is a loop of its own */
+    s->across = s->n_gone == 0 || s->gone_step[0] != 1;
+    s->near = s->n_keep > 0 && s->keep[0] > 0 ? s->keep[0] : 1;
+    s->deep = s->turns = 1;
+    if (s->n_gone > 0) {
+        s->deep = s->gone[0];
         s->n_gone--;
         memmove(s->gone, s->gone + 1, s->n_gone * sizeof s->gone[0]);
         memmove(s->gone_step, s->gone_step + 1, s->n_gone * sizeof s->gone_step[0]);
@@ -373,6 +221,7 @@ static void order_runs(any_state *s)
     for (uint32_t d = 0; d < s->n_gone; d++) {
         s->turns *= s->gone[d];
     }
+    s->turns = s->count == 0 ? 0 : s->turns;
     turn_round(s->keep, s->n_keep);
     turn_round(s->keep_step, s->n_keep);
     turn_round(s->gone, s->n_gone);

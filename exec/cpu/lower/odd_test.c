@@ -144,7 +144,7 @@ static void scales_of_places(void **state)
 static void softmax_of_large_inputs(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{3, 5, 700}, {40, 3, 6}, {3, 90, 20}};
+    static const int64_t shapes[][3] = {{3, 5, 700}, {40, 3, 6}, {3, 90, 20}, {2, 700, 3}};
     static const float offsets[] = {0x1p20f, 0x1p100f}; /* beside the latter all are equal */
     for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 8; k++) {
         net t;
