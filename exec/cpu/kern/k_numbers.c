@@ -324,7 +324,7 @@ enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512 };
 #define NO_NAN(v)        0
 #define IS_NAN(v)        ((v) != (v))
 #define TURN_WHOLE(T, v) (T)((v) ^ turn)
-#define TURN_REAL(T, v)  (turn ? -(v) : (v))
+#define TURN_REAL(T, v)  (turn < 0 ? -(v) : (v))
 
 /* `cols` lines side by side, their elements `step` apart. */
 #define ARG_SIDES(T, A, name, TURN, NAN_OF)                                                        \

@@ -379,8 +379,8 @@ RU_KERN_INLINE double join_f64(const ru_kern_red op, double s, double v)
     return op == RU_KERN_RED_SUM_SQUARE ? s + v * v
            : op == RU_KERN_RED_SUM_ABS  ? s + fabs(v)
            : op == RU_KERN_RED_PROD     ? s * v
-           : op == RU_KERN_RED_MAX      ? ((v > s) | (v != v) ? v : s)
-           : op == RU_KERN_RED_MIN      ? ((v < s) | (v != v) ? v : s)
+           : op == RU_KERN_RED_MAX      ? (((v > s) | (v != v)) ? v : s)
+           : op == RU_KERN_RED_MIN      ? (((v < s) | (v != v)) ? v : s)
                                         : s + v;
 }
 
