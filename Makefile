@@ -28,7 +28,7 @@ test: ## build and run all tests (TESTS=WORD: the unit tests with the word in th
 	@$(MAKE) --no-print-directory all
 	@scripts/test $(B) $(TESTS)
 
-check: ## the whole check, in a fresh clone of HEAD (about 25 minutes)
+check: ## the whole check, in a fresh clone of HEAD (half an hour or more)
 	@scripts/check
 
 bench: all ## measure training beside PyTorch on this machine (rubato bench --help names all comparisons)

@@ -701,7 +701,7 @@ typedef struct ru_kern_add8 {
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
     /* The same on a cache, without mask and stats: one row that sees all keys; rows that read     \
-     * each key once. work: attn_rows_work() floats, for both */                                   \
+     * each key once for up to two vectors of rows. work: attn_rows_work() floats */               \
     X(void, attn_row, (const ru_kern_attn *a))                                                     \
     X(void, attn_rows, (const ru_kern_attn *a))                                                    \
     X(int64_t, attn_rows_work, (const ru_kern_attn *a))                                            \
