@@ -119,6 +119,10 @@ bool rui_market_empty(const rui_scheduler *s);
 uint32_t rui_market_more(const rui_scheduler *s, uint32_t nodes);
 /* Is this the node of a market that nobody rents, or that is given back? */
 bool rui_market_goes(const rui_scheduler *s, const char *node);
+/* Why a node that its market gave is lost, for the journal; NULL: it is not. A notice counts when
+ * its agent is gone before anybody looks, and when the scheduler that heard it is gone: it drained
+ * the node. */
+const char *rui_market_lost(const ru_market_alloc *a, const ru_book_node *n, const rui_live *l);
 /* What a job has there and what that costs. */
 void rui_market_explain(const rui_scheduler *s, const ru_book_job *j, ru_text *t);
 /* What the policy `bid` was asked last, as JSON, and when; NULL: nothing yet. */

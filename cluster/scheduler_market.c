@@ -322,6 +322,16 @@ static void await(rui_scheduler *s, const rui_wished *w, const ru_market_alloc *
     }
 }
 
+const char *rui_market_lost(const ru_market_alloc *a, const ru_book_node *n, const rui_live *l)
+{
+    RU_CHECK(!a->waits);
+    bool said = l->known && l->state.leaving, drained = n->leaves && !a->leaving;
+    bool gone = n->slots == 0 && l->guest.v == 0 && !a->leaving;
+    return said || drained ? "evicted: it had its notice; its hour is refunded"
+           : gone          ? "evicted: gone without a notice; its hour is refunded"
+                           : NULL;
+}
+
 static void hear_node(rui_scheduler *s, const rui_wished *w, uint32_t node, int64_t now_ns)
 {
     const ru_market_alloc *a = rented(s, w->market, w->lease);
@@ -331,12 +341,15 @@ static void hear_node(rui_scheduler *s, const rui_wished *w, uint32_t node, int6
     }
     if (a->waits) {
         await(s, w, a, state, now_ns);
-    } else if (state != NULL && state->leaving) {
-        (void)told(s, RU_MARKET_TAKEN, w, "evicted: it had its notice; its hour is refunded",
-                   now_ns);
-    } else if (!w->there && !a->leaving) {
-        (void)told(s, RU_MARKET_TAKEN, w, "evicted: gone without a notice; its hour is refunded",
-                   now_ns);
+        return;
+    }
+    static const ru_book_node none;
+    static const rui_live silent;
+    bool known = node < s->book.n_nodes; /* else its market has another name now */
+    const char *why =
+        rui_market_lost(a, known ? &s->book.nodes[node] : &none, known ? &s->live[node] : &silent);
+    if (why != NULL) {
+        (void)told(s, RU_MARKET_TAKEN, w, why, now_ns);
     }
 }
 

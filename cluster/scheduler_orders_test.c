@@ -208,4 +208,42 @@ static void the_last_one_stays(void **state)
     assert_true(moved > 200 * 4); /* workers were replaced, or nothing was tried */
 }
 
-RU_TESTS(cluster_scheduler_orders, cmocka_unit_test(the_last_one_stays))
+/* A node of a market that goes, through all that the scheduler may have seen of it last. */
+static void a_notice_outlives_who_had_it(void **state)
+{
+    (void)state;
+    static const char had[] = "evicted: it had its notice; its hour is refunded";
+    static const char none[] = "evicted: gone without a notice; its hour is refunded";
+    static const struct {
+        bool known, leaving, up, drained, given_back;
+        uint32_t slots;
+        const char *why; /* "": it is not lost */
+    } rows[] = {
+        {.known = true, .up = true, .slots = 1, .why = ""},
+        {.known = true, .slots = 1, .why = ""}, /* it may come back within `silent` */
+        {.slots = 1, .why = ""},                /* a new scheduler has not heard it yet */
+        {.known = true, .leaving = true, .up = true, .drained = true, .slots = 1, .why = had},
+        {.known = true, .leaving = true, .up = true, .drained = true, .why = had},
+        {.known = true, .leaving = true, .drained = true, .why = had}, /* its process has ended */
+        {.known = true, .leaving = true, .drained = true, .slots = 1, .why = had},
+        {.drained = true, .slots = 1, .why = had}, /* so has the scheduler that heard it */
+        {.drained = true, .why = had},
+        {.known = true, .why = none},
+        {.why = none},
+        {.known = true, .up = true, .drained = true, .given_back = true, .slots = 1, .why = ""},
+        {.drained = true, .given_back = true, .why = ""},
+        {.known = true, .leaving = true, .up = true, .given_back = true, .slots = 1, .why = had},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        const ru_market_alloc a = {.told = true, .leaving = rows[k].given_back};
+        const ru_book_node n = {
+            .slots = rows[k].slots, .drained = rows[k].drained, .leaves = rows[k].drained};
+        const rui_live l = {
+            .guest.v = rows[k].up, .known = rows[k].known, .state.leaving = rows[k].leaving};
+        const char *why = rui_market_lost(&a, &n, &l);
+        assert_string_equal(why != NULL ? why : "", rows[k].why);
+    }
+}
+
+RU_TESTS(cluster_scheduler_orders, cmocka_unit_test(the_last_one_stays),
+         cmocka_unit_test(a_notice_outlives_who_had_it))
