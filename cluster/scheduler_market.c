@@ -24,7 +24,6 @@ struct rui_spot {
     ru_arena asked;  /* of `question` */
     const char *question;
     int64_t asked_wall_ns;
-    int64_t closed_until_ns[RU_SPOT_MARKETS_MAX]; /* a refusal: others are asked meanwhile */
     rui_seat seats[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
 };
 
@@ -143,7 +142,7 @@ static double phi_of(const ru_goodput_model *m, uint32_t nodes, uint32_t workers
     return fmin(fmax(phi, phi_min), 1);
 }
 
-static void measure(rui_scheduler *s, int64_t now_ns, ru_spot_facts *f)
+static void measure(rui_scheduler *s, ru_spot_facts *f)
 {
     const struct rui_spot *m = s->spot;
     double samples_per_s = 0, workers = 0, phi = 0, weights = 0;
@@ -175,7 +174,6 @@ static void measure(rui_scheduler *s, int64_t now_ns, ru_spot_facts *f)
         f->lambda_ns = (int64_t)fmin(s->book.pause_s * 1e9 * m->opt->speed, 3600e9);
     }
     for (uint32_t k = 0; k < m->opt->n; k++) {
-        f->closed[k] = now_ns < m->closed_until_ns[k];
         for (uint32_t i = 0; i < m->opt->at[k].nodes; i++) {
             uint32_t node;
             f->busy[k][i] = is_there(s, k, i + 1, &node) || m->seats[k][i].p != NULL;
@@ -223,7 +221,7 @@ static void ask(rui_scheduler *s, int64_t now_ns, ru_arena *scratch)
     if (f == NULL) {
         return;
     }
-    measure(s, now_ns, f);
+    measure(s, f);
     m->asked_ns = now_ns;
     m->wants = f->wants;
     m->evictions = s->book.spot.job.evictions;
@@ -316,7 +314,6 @@ static void await(rui_scheduler *s, const rui_wished *w, const ru_market_alloc *
                        w->seat->refused ? "" : "it did not come in time",
                        w->seat->said[0] != 0 && !w->seat->refused ? ": " : "", w->seat->said);
         if (told(s, RU_MARKET_TAKEN, w, why, now_ns)) {
-            m->closed_until_ns[w->market] = now_ns + k->patience_ns;
             m->asked_ns = 0; /* another market may have one */
         }
     }
@@ -376,7 +373,10 @@ static void keep_seat(rui_scheduler *s, uint32_t market, uint32_t lease, ru_time
     }
     bool lives = w.there && rui_scheduler_lives_on(s, k); /* checkpoints first */
     bool gave = a != NULL && a->told && a->leaving && !w.there;
-    w.wish = a == NULL || gave ? RUI_GO : !s->closing ? RUI_COME : lives ? RUI_STAY : RUI_GO;
+    bool told = s->spot->opt->at[market].told; /* its notice is longer than Slurm's for an end */
+    w.wish = a != NULL && !gave && !s->closing ? RUI_COME
+             : lives && (told || a != NULL)    ? RUI_STAY
+                                               : RUI_GO;
     w.bid_usd = a != NULL && !isinf(a->bid_usd) ? a->bid_usd : 0;
     rui_provider_wish(s, &w, now);
 }

@@ -17,6 +17,7 @@ static const ru_conf_field deal_fields[] = {
     RU_ROW(F64, rui_deal, on_demand_usd, "0", "price on demand"),
     RU_ROW(F64, rui_deal, hour_usd, "0", "expected cost of an hour"),
     RU_ROW(BOOL, rui_deal, told, "false", "the market tells when it comes"),
+    RU_ROW(BOOL, rui_deal, refused, "false", "the market did not give it"),
 };
 static const ru_conf_table deal_table =
     RU_TABLE("deal", rui_deal, deal_fields, "an event of a market");
@@ -133,6 +134,7 @@ static ru_status fold(ru_spot *s, const ru_journal_event *e, ru_arena *scratch, 
     if (e->a == RU_MARKET_ACQUIRE) {
         s->lent[e->node][e->job - 1] = true;
     }
+    s->refused_ns[e->node] = d.refused ? e->b : s->refused_ns[e->node];
     apply(&s->job, e, &d);
     return RU_OK;
 }
@@ -186,6 +188,9 @@ const char *rui_deal_put(const rui_deal *d, ru_arena *arena)
     }
     if (d->told) {
         ru_json_bool(&j, "told", true);
+    }
+    if (d->refused) {
+        ru_json_bool(&j, "refused", true);
     }
     ru_json_close(&j);
     return t.cut ? NULL : t.p;
@@ -287,6 +292,8 @@ uint32_t ru_spot_tell(const ru_spot *s, const ru_spot_options *o, ru_market_word
     if (!follows(&s->job, &e, &d)) {
         return 0;
     }
+    d.refused =
+        word == RU_MARKET_TAKEN && s->job.allocs[ru_market_alloc_of(&s->job, market, lease)].waits;
     if (word == RU_MARKET_GIVEN && s->job.usd[market] != usd) { /* its hour costs the price now */
         rui_deal price = {.market = d.market, .usd = usd};
         out[n++] = (ru_journal_event){

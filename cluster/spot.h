@@ -29,9 +29,9 @@ typedef struct ru_spot_market {
     const char *name;      /* its nodes are NAME1, NAME2, ... */
     uint32_t nodes, slots; /* most nodes at one time; workers of each */
     double on_demand_usd;  /* an hour; 0: there are none */
-    int64_t patience_ns;   /* told: a node that was asked for and did not come by then is refused */
-    bool told;             /* its nodes come late or never, and the provider takes them back */
-    double flat_usd;       /* an hour costs this, and `prices` tell evictions alone; 0: those */
+    int64_t patience_ns; /* told: who does not come by then is refused, and nobody asked as long */
+    bool told;           /* its nodes come late or never, and the provider takes them back */
+    double flat_usd;     /* an hour costs this, and `prices` tell evictions alone; 0: those */
     ru_prices prices;
 } ru_spot_market;
 
@@ -50,6 +50,7 @@ typedef struct ru_spot {
     double hour_usd;      /* of an hour of all nodes, as the policy last expected */
     double predicted_usd; /* the same until now */
     bool lent[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX]; /* [market][lease - 1]: at some time */
+    int64_t refused_ns[RU_SPOT_MARKETS_MAX]; /* when last; 0: not yet. It is not asked meanwhile */
 } ru_spot;
 
 /* What jobs need and measure. */
@@ -60,7 +61,6 @@ typedef struct ru_spot_facts {
     int64_t sigma_ns, lambda_ns;
     /* [market][lease - 1]: the last node of this number is not gone yet */
     bool busy[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
-    bool closed[RU_SPOT_MARKETS_MAX]; /* it refused a short time ago */
 } ru_spot_facts;
 
 typedef struct ru_spot_answer {

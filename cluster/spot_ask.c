@@ -87,6 +87,13 @@ static bool is_free(const asking *q, uint32_t m, uint32_t *lease)
     return false;
 }
 
+/* It refused a short time ago: others are asked meanwhile. */
+static bool is_closed(const asking *q, uint32_t m)
+{
+    int64_t at_ns = q->s->refused_ns[m];
+    return at_ns > 0 && q->now_ns - at_ns < q->o->at[m].patience_ns;
+}
+
 /* Prices of the last week, the last row now. */
 static void put_market(const asking *q, uint32_t m, ru_json *j)
 {
@@ -111,7 +118,7 @@ static void put_market(const asking *q, uint32_t m, ru_json *j)
     ru_json_close(j);
     ru_json_f64(j, "on_demand", k->on_demand_usd);
     ru_json_f64(j, "work", k->slots * q->f->work);
-    ru_json_bool(j, "closed", q->f->closed[m] || !is_free(q, m, &lease));
+    ru_json_bool(j, "closed", is_closed(q, m) || !is_free(q, m, &lease));
     ru_json_close(j);
 }
 

@@ -16,6 +16,7 @@ typedef struct rui_deal {
     double usd;               /* PRICE: an hour now; ACQUIRE: the bid, 0: on demand */
     double on_demand_usd;     /* ACQUIRE */
     bool told;                /* ACQUIRE: ru_market_bid.told */
+    bool refused;             /* TAKEN: the market did not give it */
     double hour_usd;          /* of all nodes, as the policy expects; 0: not asked */
 } rui_deal;
 

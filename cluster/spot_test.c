@@ -243,6 +243,7 @@ static void test_a_market_that_tells(void **state)
     begin(l, 3);
     l->o.n = 1;
     l->markets[0].told = true;
+    l->markets[0].patience_ns = 600 * INT64_C(1000000000);
     l->markets[0].flat_usd = 0.2;
     l->markets[0].on_demand_usd = 0;
     l->f.wants = 2;
@@ -264,9 +265,18 @@ static void test_a_market_that_tells(void **state)
     assert_int_equal(l->spot.job.n, 1);
     assert_false(l->spot.job.allocs[0].waits);
     l->f.wants = 2;
-    l->f.closed[0] = true;
     ask(l, l->now_s * 1000000000);
-    assert_int_equal(l->spot.job.n, 1);
+    assert_int_equal(l->spot.job.n, 2); /* who was not waited for may be asked for at once */
+    assert_int_equal(tell(l, RU_MARKET_TAKEN, 2), 1);
+    const int64_t refused_s = l->now_s;
+    for (uint32_t k = 0; k < 2; k++) { /* refused: not before its patience is over */
+        ask(l, (refused_s + (int64_t)k * 599) * 1000000000);
+        assert_int_equal(l->spot.job.n, 1);
+    }
+    ask(l, (refused_s + 600) * 1000000000);
+    assert_int_equal(l->spot.job.n, 2);
+    l->now_s = refused_s + 600;
+    assert_int_equal(tell(l, RU_MARKET_TAKEN, 2), 1);
     assert_int_equal(tell(l, RU_MARKET_TAKEN, 1), 1);
     assert_int_equal(l->spot.job.n, 0);
     assert_near(ru_spot_cost(&l->spot, l->now_s * 1000000000), 0, 1e-12);

@@ -51,13 +51,14 @@ kill -0 "$first" 2>/dev/null || fail "the worker that stays was started again"
 echo "ok: a job over three hosts"
 
 # -- 2
-before=$(workers)
+before=$(workers 1)
 old=$(pid_of cl/run/h2.pid)
 kill -9 "$old"
 cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
 [[ $(pid_of cl/run/h2.pid) != "$old" ]] || fail "the agent h2 was not started again"
-for ((k = 0; k < 100; k++)); do ! grep -q 'adopt job 1' cl/log/h2 || break; sleep 0.1; done
-[[ $k -lt 100 && $(workers) == "$before" ]] || fail "the agent h2 did not find its worker: $(cat cl/log/h2)"
+adopted() { ! grep -q 'adopt job 1' cl/log/h2 || echo yes; }
+waits_for yes adopted
+[[ $(workers 1) == "$before" ]] || fail "the agent h2 did not find its worker: $(cat cl/log/h2)"
 echo "ok: an agent of another host starts again"
 
 # -- 3
@@ -69,7 +70,7 @@ grep -q 'cannot start the agent fourth on host h9.lab: ssh: connect to host h9.l
     fail "what ssh said is not told: $(cat err.txt)"
 for f in other/run/*.pid; do kill -9 "$(pid_of "$f")"; done
 cluster down --cluster "$work/cl" || fail "down"
-[[ -z $(workers) ]] || fail "down left workers"
+[[ -z $(workers 1) ]] || fail "down left workers"
 for f in cl/run/*.pid; do
     if grep -qs '^State:.[^Z]' "/proc/$(pid_of "$f")/status"; then fail "down left $f"; fi
 done

@@ -6,7 +6,7 @@
 until_is() { # WHAT TEXT COMMAND...: until what it prints has the text
     local what=$1 text=$2 k
     shift 2
-    for ((k = 0; k < 600; k++)); do
+    for ((k = 0; k < 1800; k++)); do
         cluster "$@" --json >out
         ! grep -q "$text" out || return 0
         sleep 0.1
