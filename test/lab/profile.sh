@@ -108,6 +108,36 @@ P
 timeout --foreground 60 "$rubato" plan wide.yaml device --cluster cluster.yaml --facts devices.json --method squares >device.txt 2>&1 || fail "device: $(cat device.txt)"
 has device.txt 'rent 1 x here'
 
+# Layers on hosts of two types: one that takes twice as long for each op is half as fast, whichever stands first.
+python3 - <<P
+import copy, json
+w = json.load(open("devices.json"))
+f, c = w["facts"], w["cluster"]
+last = 1 + max(x["rank"] for k in ("ops", "steps", "processors") for x in f[k])
+ranks = {o["rank"] for o in f["ops"] if o["device_type"] == "here"}
+for k in ("ops", "steps", "processors"):
+    for x in [copy.deepcopy(x) for x in f[k] if x["rank"] in ranks]:
+        x["rank"] += last
+        for t, n in ((t, n) for t in [x] + [v for v in x.values() if isinstance(v, dict)] for n in list(t)):
+            if n.endswith("_ns") and n not in ("quota_ns", "period_ns"):
+                t[n] *= 2
+        if "device_type" in x:
+            x["device_type"] = "slow"
+        f[k].append(x)
+for k in ("hosts", "devices"):
+    for x in [dict(x) for x in c[k] if x["name"] == "here"]:
+        c[k].append(dict(x, name="slow", **({"host": "slow", "type": "slow"} if k == "devices" else {})))
+json.dump(w, open("slow.json", "w"))
+P
+single() { # TYPE TYPE: the step on the faster of two
+    sed "s/host: a, type: here/host: a, type: $1/; s/host: b, type: here/host: b, type: $2/" cluster.yaml >pair.yaml
+    timeout --foreground 60 "$rubato" plan wide.yaml place --cluster pair.yaml --facts slow.json --method single --json >pair.json 2>pair.log ||
+        fail "place on $1 and $2: $(cat pair.log)"
+    python3 -c 'import json; print(json.load(open("pair.json"))["predicted"]["step_s"])'
+}
+python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); assert abs(b / a - 1) < 0.01 and abs(c / a - 2) < 0.02, (a, b, c)' \
+    "$(single here slow)" "$(single slow here)" "$(single slow slow)" || fail 'a device of another type is not as fast as its facts say'
+
 # 4.
 ! timeout --foreground 60 "$rubato" plan wide.yaml device >bad.log 2>&1 || fail "device without facts"
 has bad.log 'give --cluster and --facts'
@@ -126,7 +156,11 @@ has bad.log "'there'"
 ! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --set train.batch=40 >bad.log 2>&1 || fail "a key of a job"
 has bad.log '--set and --method go with a policy'
 ! timeout --foreground 60 "$rubato" plan wide.yaml pipe --cluster cluster.yaml --facts devices.json >bad.log 2>&1 || fail "facts for pipe"
-has bad.log '--facts with device'
+has bad.log '--facts with the last two'
+! timeout --foreground 60 "$rubato" plan wide.yaml place --facts devices.json >bad.log 2>&1 || fail "place without hosts"
+has bad.log 'give --cluster with a job'
+! timeout --foreground 60 "$rubato" plan wide.yaml place --cluster two.yaml >bad.log 2>&1 || fail "place on two types without facts"
+has bad.log "'here' and 'there'"
 ! profile bad.log small.yaml --quota 20,none --out bad.json || fail "a quota of none"
 has bad.log "whole percents of a core"
 ! profile bad.log small.yaml --quota 99999 --out bad.json || fail "more than the cores"

@@ -115,19 +115,20 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, cons
     if (p == &ru_policy_pipe && is_job(text) && facts == NULL) {
         return add_job(path, cluster, c, arena, err);
     }
-    if (p == &ru_policy_device && is_job(text)) {
+    if ((p == &ru_policy_device || p == &ru_policy_place) && is_job(text)) {
         const rui_ways_ask ask = {.job = path, .cluster = cluster, .facts = facts};
         ru_text json = ru_text_arena(arena);
         ru_json j = ru_json_into(&json);
         ru_json_open(&j, NULL, '{');
-        RU_TRY(rui_device_question(&ask, arena, &j, err));
+        RU_TRY(p == &ru_policy_place ? rui_place_question(&ask, arena, &j, err)
+                                     : rui_device_question(&ask, arena, &j, err));
         ru_json_close(&j);
         return ru_conf_add_json(c, path, json.p, json.n, err);
     }
     if (!alone) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "--cluster goes with a job and the policies pipe and device, --facts with "
-                       "device; leave it out");
+                       "--cluster goes with a job and the policies pipe, place and device, "
+                       "--facts with the last two; leave it out");
     }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {
@@ -278,6 +279,8 @@ static const ru_example examples[] = {
      "every way of running a job: data parallel, pipelines, one worker, by type of device"},
     {"rubato plan job.yaml pipe --cluster cluster.yaml",
      "measure the layers of a job here; compare data parallel training and pipelines on a cluster"},
+    {"rubato plan job.yaml place --cluster cluster.yaml --facts devices.json",
+     "which of the hosts, of types that were profiled, has which layers of a placed step"},
     {"rubato plan share --example > in.yaml", "write an example input"},
     {"rubato plan in.yaml share", "print the plan, its predicted figures and the other candidates"},
     {"rubato plan in.yaml share --method equal --json", "print the plan of a baseline as JSON"},

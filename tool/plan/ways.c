@@ -63,7 +63,7 @@ ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_cluster *out, r
     return out->hosts.n > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "%s names no host", path);
 }
 
-static const ru_cluster_device *device_of(const ru_cluster *c, const char *host)
+const ru_cluster_device *rui_cluster_device(const ru_cluster *c, const char *host)
 {
     for (uint32_t i = 0; i < c->devices.n; i++) {
         if (strcmp(c->devices.at[i].host, host) == 0) {
@@ -88,7 +88,7 @@ static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
     }
     for (uint32_t i = 0; i < c->hosts.n; i++) {
         const ru_cluster_host *h = &c->hosts.at[i];
-        const ru_cluster_device *d = device_of(c, h->name);
+        const ru_cluster_device *d = rui_cluster_device(c, h->name);
         const char *type = d != NULL ? d->type : "cpu";
         int64_t memory = d != NULL && d->memory_bytes > 0 ? d->memory_bytes : h->memory_bytes;
         double usd = h->usd_per_h + (d != NULL ? d->usd_per_h : 0);

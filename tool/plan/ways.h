@@ -18,6 +18,8 @@ typedef struct rui_ways_ask {
  * hosts, or a host without net_bytes_per_s. */
 RU_MUST_USE ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_cluster *out,
                                        ru_err *err);
+/* The first device of a host; NULL: none. */
+const ru_cluster_device *rui_cluster_device(const ru_cluster *c, const char *host);
 /* Print the ways, the winner first in a sentence. Errors: those of job, data and facts;
  * RU_E_INFEASIBLE when no way fits. */
 RU_MUST_USE ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err);
@@ -26,5 +28,10 @@ RU_MUST_USE ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err 
  * of the open object of `j`. Errors: as rui_ways. */
 RU_MUST_USE ru_status rui_device_question(const rui_ways_ask *ask, ru_arena *arena, ru_json *j,
                                           ru_err *err);
+
+/* What the policy `place` is asked for a job, a device each host, as members of the open object of
+ * `j`. Errors: as rui_ways. */
+RU_MUST_USE ru_status rui_place_question(const rui_ways_ask *ask, ru_arena *arena, ru_json *j,
+                                         ru_err *err);
 
 #endif

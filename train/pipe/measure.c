@@ -371,7 +371,7 @@ static ru_status time_reading(const meter *m, int64_t *ns, ru_err *err)
 }
 
 /* The model of the type that the job names; of a job that was profiled there also its reading. */
-static ru_status open_facts(meter *m, ru_pipe_layers *l, ru_err *err)
+ru_status rui_meter_facts(meter *m, int64_t *read_ns, ru_err *err)
 {
     const ru_job_pipeline *p = &m->job->train.pipeline;
     ru_world w;
@@ -389,7 +389,7 @@ static ru_status open_facts(meter *m, ru_pipe_layers *l, ru_err *err)
         const ru_step_fact *s = ru_cost_profile_of(&w.facts, op->rank);
         bool mine = s != NULL && strcmp(op->device_type, p->type) == 0 &&
                     strcmp(s->job, m->job->name) == 0 && s->batch == m->job->train.batch;
-        l->read_ns = mine ? (int64_t)s->input_ns : l->read_ns;
+        *read_ns = mine ? (int64_t)s->input_ns : *read_ns;
     }
     return st == RU_OK ? st : ru_err_wrap(err, st, "%s", p->facts);
 }
@@ -401,7 +401,7 @@ ru_status rui_meter_layers(rui_meter *m, const uint32_t *workers, uint32_t n_wor
     ru_arena *arena = m->arena;
     ru_pipe_layers l = {.micro = t->accumulate > 1 ? (uint32_t)t->accumulate : 1,
                         .schedule = (ru_pipe_schedule)t->pipeline.schedule};
-    RU_TRY(t->pipeline.facts[0] != '\0' ? open_facts(m, &l, err) : RU_OK);
+    RU_TRY(t->pipeline.facts[0] != '\0' ? rui_meter_facts(m, &l.read_ns, err) : RU_OK);
     RU_TRY(time_shares(m, workers, n_workers, &l, err));
     RU_TRY(l.read_ns == 0 ? time_reading(m, &l.read_ns, err) : RU_OK);
     l.samples = ru_dataset_count(m->data);

@@ -38,6 +38,11 @@ RU_MUST_USE ru_status rui_meter_stream(const rui_meter *m, ru_stream **out, ru_e
 RU_MUST_USE ru_status rui_meter_layers(rui_meter *m, const uint32_t *workers, uint32_t n,
                                        ru_pipe_layers *out, ru_err *err);
 
+/* Take times from the type of device that the job names in train.pipeline from now on. *read_ns:
+ * what was measured of reading this job's batch there, else as it was. Errors: those of the file.
+ */
+RU_MUST_USE ru_status rui_meter_facts(rui_meter *m, int64_t *read_ns, ru_err *err);
+
 /* What m->facts say of an executable: of each micro-batch, and of the update. */
 typedef struct ru_meter_told {
     double often_ns, once_ns, error;

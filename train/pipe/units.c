@@ -1,6 +1,7 @@
 #include "train/pipe/units.h"
 
-#include "base/json.h"
+#include <string.h>
+
 #include "env/clock.h"
 #include "plan/cut/place.h"
 #include "plan/row/policy.h"
@@ -25,8 +26,10 @@ struct rui_units {
     uint32_t devices;
     double bytes_per_s;
     int64_t memory_bytes;
-    bool single_fits;   /* on one device */
-    const char *method; /* of the policy */
+    const ru_units_device *named; /* [devices]; NULL: all are alike, with memory_bytes */
+    const double *speed;          /* [devices] with `named` */
+    bool single_fits;             /* on one device */
+    const char *method;           /* of the policy */
 };
 
 static ru_status full(ru_err *err)
@@ -209,8 +212,9 @@ static void put_question(const rui_units *a, ru_json *j)
         ru_text text = ru_text_into(name, sizeof name);
         ru_text_putf(&text, "device %u", d + 1);
         ru_json_open(j, NULL, '{');
-        ru_json_str(j, "name", name);
-        ru_json_i64(j, "memory", a->memory_bytes);
+        ru_json_str(j, "name", a->named != NULL ? a->named[d].name : name);
+        ru_json_i64(j, "memory", a->named != NULL ? a->named[d].memory_bytes : a->memory_bytes);
+        ru_json_f64(j, "speed", a->named != NULL ? a->speed[d] : 1);
         ru_json_close(j);
     }
     ru_json_close(j);
@@ -220,6 +224,17 @@ static void put_question(const rui_units *a, ru_json *j)
 
 /* -- its answer --------------------------------------------------------------------------------
  */
+
+/* All units on one device. */
+static int64_t together_ns(const rui_units *a)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < a->placed.n; k++) {
+        const unit_times *t = &a->times[k];
+        sum += (t->forward_ns + t->backward_ns) * a->micro + t->update_ns;
+    }
+    return sum;
+}
 
 static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choice *c, ru_err *err)
 {
@@ -248,12 +263,7 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
         c->used++;
     }
     const ru_placed placed = {.device = device, .order = order, .n = n};
-    int64_t single = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        const unit_times *t = &a->times[k];
-        single += (t->forward_ns + t->backward_ns) * a->micro + t->update_ns;
-    }
-    c->single_s = a->single_fits ? 1e-9 * (double)single : 0;
+    c->single_s = a->single_fits ? 1e-9 * (double)together_ns(a) : 0;
     for (uint32_t i = 0; i < a->stages.n_edges; i++) {
         const ru_stage_edge *e = &a->stages.edges[i];
         bool crosses = p->device[e->from] != p->device[e->to];
@@ -365,6 +375,65 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
     st = st == RU_OK
              ? rui_units_ask(u, devices, t->placed.bytes_per_s, ru_units_memory(job), out, err)
              : st;
+    rui_meter_close(&m);
+    return st;
+}
+
+/* -- devices of several types ------------------------------------------------------------------ */
+
+/* Times of the units on a type. */
+static ru_status predict_on(rui_meter *m, const char *type, rui_units **out, ru_err *err)
+{
+    int64_t read_ns = 0;
+    ru_job *job = RU_NEW(m->arena, ru_job, 1);
+    if (job == NULL) {
+        return full(err);
+    }
+    *job = *m->job;
+    job->train.pipeline.type = type;
+    m->job = job;
+    RU_TRY(job->train.pipeline.facts[0] != '\0' ? rui_meter_facts(m, &read_ns, err) : RU_OK);
+    return rui_units_measure(m, out, err);
+}
+
+static ru_status put_devices(rui_meter *m, const ru_units_device *at, uint32_t n,
+                             double bytes_per_s, ru_json *j, ru_err *err)
+{
+    double *speed = RU_NEW(m->arena, double, n);
+    rui_units *first;
+    if (speed == NULL) {
+        return full(err);
+    }
+    RU_TRY(predict_on(m, at[0].type, &first, err));
+    speed[0] = 1;
+    for (uint32_t d = 1; d < n; d++) {
+        uint32_t like = 0;
+        rui_units *u = NULL;
+        while (strcmp(at[like].type, at[d].type) != 0) {
+            like++;
+        }
+        RU_TRY(like == d ? predict_on(m, at[d].type, &u, err) : RU_OK);
+        int64_t ns = u != NULL ? together_ns(u) : 0;
+        speed[d] = u == NULL ? speed[like] : ns > 0 ? (double)together_ns(first) / (double)ns : 1;
+    }
+    first->method = "search";
+    first->fill = 1;
+    first->devices = n;
+    first->named = at;
+    first->speed = speed;
+    first->bytes_per_s = bytes_per_s;
+    put_question(first, j);
+    return RU_OK;
+}
+
+ru_status ru_units_question(const ru_job *job, uint32_t threads, const ru_units_device *at,
+                            uint32_t n, double bytes_per_s, ru_arena *arena, ru_json *j,
+                            ru_err *err)
+{
+    rui_meter m = {.job = job, .arena = arena, .threads = threads};
+    RU_CHECK(n >= 1 && n <= RU_PLACE_DEVICES_MAX);
+    ru_status st = rui_meter_open(&m, err);
+    st = st == RU_OK ? put_devices(&m, at, n, bytes_per_s, j, err) : st;
     rui_meter_close(&m);
     return st;
 }

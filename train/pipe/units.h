@@ -5,6 +5,7 @@
 #ifndef RU_TRAIN_PIPE_UNITS_H
 #define RU_TRAIN_PIPE_UNITS_H
 
+#include "base/json.h"
 #include "train/job/job.h"
 
 typedef struct ru_units_choice {
@@ -22,6 +23,20 @@ typedef struct ru_units_choice {
  * policy. */
 RU_MUST_USE ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
                                       ru_arena *arena, ru_units_choice *out, ru_err *err);
+
+/* A device of a question. */
+typedef struct ru_units_device {
+    const char *name, *type;
+    int64_t memory_bytes; /* 0: no bound */
+} ru_units_device;
+
+/* What `place` is asked for these devices [n], 1 .. RU_PLACE_DEVICES_MAX, as members of the open
+ * object of `j`. Times are those of the first one's type: with train.pipeline.facts predicted, and
+ * another type is as fast as its units are together; else measured here, and all are alike. What a
+ * unit needs alone counts as its memory. Errors: those of data, model and facts. */
+RU_MUST_USE ru_status ru_units_question(const ru_job *job, uint32_t threads,
+                                        const ru_units_device *at, uint32_t n, double bytes_per_s,
+                                        ru_arena *arena, ru_json *j, ru_err *err);
 
 /* Most memory of a worker by train.memory, or its older name train.placed.memory; 0: no bound. */
 int64_t ru_units_memory(const ru_job *job);
