@@ -1,6 +1,8 @@
 #include "bench/lab_run.h"
 
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "env/clock.h"
@@ -105,8 +107,12 @@ ru_status ru_lab_run_open(ru_bench *b, const char *name, bool quotas, ru_lab_run
     }
     snprintf(t.lab, sizeof t.lab, "%c%lld", name[0], (long long)ru_self_pid());
     RU_TRY(check_lab(&t, name, quotas, err));
+    RU_TRY(ru_dir_make(t.dir, err));
+    char *whole = realpath(t.dir, NULL); /* a job's paths may begin in the folder of its file */
+    t.dir = whole != NULL ? ru_arena_str(b->arena, whole) : NULL;
+    free(whole);
     *out = t;
-    return ru_dir_make(t.dir, err);
+    return t.dir != NULL ? RU_OK : RU_FAIL(err, RU_E_IO, "the folder of bench %s went away", name);
 }
 
 /* -- inputs ------------------------------------------------------------------------------------ */
@@ -243,6 +249,27 @@ static ru_status start_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32
     const ru_process_options opt = {
         .argv = w.at, .set = set, .pipe_out = true, .quiet = s->peer != NULL};
     return ru_process_start(&opt, p, err);
+}
+
+ru_status ru_lab_run_steps(const ru_lab_run *t, const char *out, double *s, uint32_t max,
+                           uint32_t *n, ru_err *err)
+{
+    char *text;
+    int64_t size;
+    ru_str line;
+    RU_TRY(ru_file_read(ru_path_join(t->b->arena, out, "metrics.jsonl"), 0, t->b->arena, &text,
+                        &size, err));
+    ru_str rest = ru_str_n(text, size);
+    *n = 0;
+    while (ru_str_next(&rest, '\n', &line) && *n < max) {
+        json_t *root = json_loadb(line.p, (size_t)line.n, 0, NULL);
+        const char *schema = json_string_value(json_object_get(root, "schema"));
+        if (schema != NULL && strcmp(schema, "rubato.train.step/1") == 0) {
+            s[(*n)++] = json_number_value(json_object_get(root, "step_s"));
+        }
+        json_decref(root);
+    }
+    return RU_OK;
 }
 
 ru_status ru_lab_run_up(const ru_lab_run *t, uint32_t hosts, const char *const *up, ru_err *err)

@@ -45,6 +45,9 @@ RU_MUST_USE ru_status ru_lab_run_job(const ru_lab_run *t, const char *name, cons
  * at. `told` may be NULL. Errors: RU_E_AGAIN after half an hour. */
 RU_MUST_USE ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
                                        const char *out, ru_lab_told *told, ru_err *err);
+/* Seconds [max] of the steps that a run reported. */
+RU_MUST_USE ru_status ru_lab_run_steps(const ru_lab_run *t, const char *out, double *s,
+                                       uint32_t max, uint32_t *n, ru_err *err);
 /* Run a command to its end. *said: its last line; NULL: what it says goes nowhere. */
 RU_MUST_USE ru_status ru_lab_run_command(const ru_lab_run *t, const char *const *argv,
                                          const char **said, ru_err *err);

@@ -229,26 +229,6 @@ static ru_status rate_of(const double *s, uint32_t n, side of, int batch, double
     return RU_OK;
 }
 
-static ru_status seconds_of_run(const bench_pipe *t, const char *out, double *s, uint32_t *n,
-                                ru_err *err)
-{
-    char *text;
-    int64_t size;
-    ru_str line;
-    RU_TRY(ru_file_read(ru_path_join(t->lab.b->arena, out, "metrics.jsonl"), 0, t->lab.b->arena,
-                        &text, &size, err));
-    ru_str rest = ru_str_n(text, size);
-    while (ru_str_next(&rest, '\n', &line) && *n < STEPS_MAX) {
-        json_t *root = json_loadb(line.p, (size_t)line.n, 0, NULL);
-        const char *schema = json_string_value(json_object_get(root, "schema"));
-        if (schema != NULL && strcmp(schema, "rubato.train.step/1") == 0) {
-            s[(*n)++] = json_number_value(json_object_get(root, "step_s"));
-        }
-        json_decref(root);
-    }
-    return RU_OK;
-}
-
 static void seconds_of_line(const char *line, double *s, uint32_t *n)
 {
     json_t *root = json_loads(line, 0, NULL), *list = json_object_get(root, "seconds");
@@ -319,7 +299,7 @@ static ru_status run_side(const bench_pipe *t, const job *j, side s, double *rat
     if (s == TORCH) {
         seconds_of_line(told.line, seconds, &n);
     } else {
-        RU_TRY(seconds_of_run(t, out, seconds, &n, err));
+        RU_TRY(ru_lab_run_steps(&t->lab, out, seconds, STEPS_MAX, &n, err));
     }
     *peak_bytes = 0;
     for (uint32_t k = 0; k < scene.workers; k++) {

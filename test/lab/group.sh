@@ -131,6 +131,7 @@ make() { # name controller...
             enable "$c"
         fi
         mkdir -p "$(dir_of "$c" "$name")" 2>/dev/null || die 77 "skipped: no control group with '$c' can be made at $(dir_of "$c" "$name")"
+        [[ $c != cpu || -z ${top[cpu]:-} ]] || put "${top[cpu]}/rubato-$name/cpu.shares" 10240 # as in version 2
     done
 }
 
