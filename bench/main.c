@@ -14,6 +14,7 @@
 #include "bench/train/device.h"
 #include "bench/train/fleet.h"
 #include "bench/train/pipe.h"
+#include "bench/train/placed.h"
 #include "bench/wire/net.h"
 #include "bench/wire/order.h"
 #include "bench/wire/sums.h"
@@ -80,6 +81,9 @@ static const struct {
         {"pipe", ru_bench_pipe,
          "pipelines on four small workers compared with data parallel training and PyTorch; "
          "predicted and measured steps"},
+    {"placed", ru_bench_placed,
+     "placed steps on unequal workers compared with one worker, consecutive layers, m-ETF and "
+     "HEFT; predicted and measured steps"},
     {"device", ru_bench_device,
      "steps of nets that were not profiled, predicted and measured under quotas; money of the "
      "quota that is chosen"},
