@@ -43,6 +43,10 @@ typedef struct ru_scheduler_options {
     const struct ru_slurm_options *slurm; /* cluster/slurm.h; NULL: no seats */
     const struct ru_spot_options *spot;   /* cluster/spot.h; NULL: no markets */
     const ru_market_provider *providers;  /* [spot->n] */
+    /* Twice a second, at an instant of the markets' clock: prices in `spot` may change. NULL: they
+     * do not. */
+    void (*refresh)(void *prices, int64_t now_ns);
+    void *prices;
 } ru_scheduler_options;
 
 /* Until the first stop signal, which leaves jobs running, or until it was asked to end all, also

@@ -386,6 +386,9 @@ void rui_market_tick(rui_scheduler *s, ru_time now)
     if (s->spot == NULL) {
         return;
     }
+    if (s->opt->refresh != NULL) {
+        s->opt->refresh(s->opt->prices, clock_of(s->spot, now));
+    }
     follow_prices(s, now);
     for (uint32_t m = 0; m < s->spot->opt->n; m++) {
         bool known = rui_provider_tick(s, m, now);

@@ -237,9 +237,11 @@ static int64_t evicts_at(const ru_spot *s, const ru_spot_options *o, uint32_t m,
     }
     const ru_prices *p = &o->at[m].prices;
     uint32_t row = ru_prices_row(p, s->job.now.ns / second_ns);
-    for (row++; isfinite(least) && row < p->n && p->at_s[row] * second_ns <= until_ns; row++) {
+    row = row == UINT32_MAX ? 0 : row; /* a price of now may have been told late */
+    for (; isfinite(least) && row < p->n && p->at_s[row] * second_ns <= until_ns; row++) {
         if (p->usd[row] > least + 1e-9) {
-            return p->at_s[row] * second_ns;
+            int64_t at_ns = p->at_s[row] * second_ns;
+            return at_ns > s->job.now.ns ? at_ns : s->job.now.ns;
         }
     }
     return INT64_MAX;

@@ -284,6 +284,37 @@ static void test_a_market_that_tells(void **state)
     free(l);
 }
 
+/* The file of prices grows behind the clock: what rose before now evicts now, once. */
+static void test_a_price_that_is_told_late(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    begin(l, 4);
+    l->o.n = 1;
+    l->f.wants = 1;
+    for (uint32_t k = 0; k < ROWS; k++) {
+        l->usd[0][k] = 0.1;
+    }
+    advance(l, BEGIN_S + 60);
+    ask(l, l->now_s * 1000000000);
+    assert_int_equal(l->spot.job.n, 1);
+    assert_true(l->spot.job.allocs[0].bid_usd < 9);
+    const uint32_t before = l->n;
+    for (uint32_t k = 0; k < ROWS && l->at_s[0][k] < l->now_s; k++) {
+        l->usd[0][k] = k + 1 == ROWS || l->at_s[0][k + 1] >= l->now_s ? 9 : 0.1;
+    }
+    advance(l, l->now_s);
+    assert_int_equal(l->spot.job.n, 0);
+    assert_int_equal(l->spot.job.evictions, 1);
+    assert_int_equal(l->n, before + 1);
+    assert_true(l->events[before].a == RU_MARKET_PRICE &&
+                l->events[before].b == l->now_s * 1000000000);
+    advance(l, l->now_s);
+    assert_int_equal(l->n, before + 1);
+    ru_arena_fini(&l->arena);
+    free(l);
+}
+
 static void test_odd_events_are_refused(void **state)
 {
     (void)state;
@@ -324,4 +355,5 @@ static void test_names(void **state)
 
 RU_TESTS(cluster_spot, cmocka_unit_test(test_the_bill_of_random_lives),
          cmocka_unit_test(test_an_hour), cmocka_unit_test(test_a_market_that_tells),
+         cmocka_unit_test(test_a_price_that_is_told_late),
          cmocka_unit_test(test_odd_events_are_refused), cmocka_unit_test(test_names))

@@ -77,4 +77,29 @@ waits_for 5 field 2 workers
 [[ $(rents) == 2 ]] || fail "the next job did not get the paid hours"
 cluster down
 [[ $failed -ne 0 ]] || echo "ok: paid hours"
+
+# A file of prices that changes is read again. A price that rose a while ago takes the node back; one that cannot be read changes nothing.
+price() { printf '1000000 0.1\n%s2000000 0.1\n' "$1" >new.txt && mv new.txt live.txt; }
+price ''
+cat >live.yaml <<FILE
+folder: live
+nodes: [{name: own, slots: 1}]
+markets: [{name: live, prices: live.txt, on_demand: 0.5, nodes: 1, slots: 1}]
+FILE
+said() { ! grep -q "$1" live/log/scheduler || echo yes; }
+rented() { cluster explain 1 | sed -n 's/.*the bid is [0-9.]*, the price now \([0-9.]*\)$/\1/p'; }
+cluster up live.yaml >/dev/null || fail "the cluster does not come up"
+cluster submit mlp.yaml -w 2 >/dev/null
+waits_for 0.1 rented
+echo '1000000 nothing' >new.txt && mv new.txt live.txt
+waits_for yes said "live.txt.*market 'live' keeps the prices before"
+price $'1400000 0.09\n'
+waits_for 0.09 rented
+rm live.txt
+waits_for yes said "cannot open .*live.txt.*market 'live' keeps the prices before"
+price $'1400000 5\n'
+waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
+[[ $(grep -c 'keeps the prices before' live/log/scheduler) == 2 ]] || fail "what cannot be read is told once: $(cat live/log/scheduler)"
+cluster down
+[[ $failed -ne 0 ]] || echo "ok: prices that change"
 exit $failed

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "env/file/file.h"
+#include "env/file/grow.h"
 #include "plan/fleet/alloc.h"
 #include "tool/cluster/notice.h"
 
@@ -211,13 +213,74 @@ static ru_status read_prices(const char *path, ru_arena *arena, ru_prices *out, 
     return ru_prices_parse(path, ru_str_n(text, n), arena, out, err);
 }
 
-ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out, ru_err *err)
+struct rui_cluster_prices {
+    const rui_cluster *c;
+    ru_spot_market *at;                  /* [c->markets.n] */
+    uint64_t stamp[RU_SPOT_MARKETS_MAX]; /* of the file as it was read */
+    uint64_t seen[RU_SPOT_MARKETS_MAX];  /* at the last look */
+    ru_arena arena[RU_SPOT_MARKETS_MAX]; /* of what was read again */
+};
+
+/* The policy looks an hour back. */
+static ru_status check_begin(const char *name, const ru_prices *p, int64_t clock_s, ru_err *err)
+{
+    return clock_s - p->at_s[0] > hour_s
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "market '%s': its prices begin at %lld, and the markets' clock at %lld; "
+                         "expected more than an hour of prices before (market.begin)",
+                         name, (long long)p->at_s[0], (long long)clock_s);
+}
+
+void rui_cluster_prices_refresh(void *prices, int64_t now_ns)
+{
+    rui_cluster_prices *f = prices;
+    for (uint32_t k = 0; k < f->c->markets.n; k++) {
+        const rui_cluster_market *m = &f->c->markets.at[k];
+        const uint64_t stamp = m->prices[0] != 0 ? ru_path_stamp(m->prices) : 0;
+        const bool still = stamp == f->seen[k]; /* else somebody writes it */
+        f->seen[k] = stamp;
+        if (m->prices[0] == 0 || stamp == f->stamp[k] || !still) {
+            continue;
+        }
+        ru_arena arena;
+        ru_prices fresh;
+        ru_err err;
+        ru_arena_init(&arena, 0);
+        f->stamp[k] = stamp;
+        ru_status st = read_prices(m->prices, &arena, &fresh, &err);
+        st = st == RU_OK ? check_begin(m->name, &fresh, now_ns / 1000000000, &err) : st;
+        if (st != RU_OK) {
+            ru_log(RU_LOG_WARN, "cluster", "prices", "%s; market '%s' keeps the prices before",
+                   err.text, m->name);
+            ru_arena_fini(&arena);
+            continue;
+        }
+        ru_log(RU_LOG_INFO, "cluster", "prices", "%s: %u prices of market '%s'", m->prices, fresh.n,
+               m->name);
+        f->at[k].prices = fresh;
+        ru_arena_fini(&f->arena[k]);
+        f->arena[k] = arena;
+    }
+}
+
+void rui_cluster_prices_close(rui_cluster_prices *f)
+{
+    for (uint32_t k = 0; f != NULL && k < f->c->markets.n; k++) {
+        ru_arena_fini(&f->arena[k]);
+    }
+}
+
+ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out,
+                           rui_cluster_prices **prices, ru_err *err)
 {
     ru_spot_market *at = RU_NEW(arena, ru_spot_market, c->markets.n);
+    rui_cluster_prices *f = RU_NEW(arena, rui_cluster_prices, 1);
     int64_t begin = c->market.begin_s;
-    if (at == NULL) {
+    if (at == NULL || f == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for markets");
     }
+    *f = (rui_cluster_prices){.c = c, .at = at};
     for (uint32_t k = 0; k < c->markets.n; k++) {
         const rui_cluster_market *m = &c->markets.at[k];
         ru_prices *p = &at[k].prices;
@@ -228,7 +291,9 @@ ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_option
                                  .told = is_told(m),
                                  .flat_usd = is_told(m) ? m->usd : 0,
                                  .patience_ns = m->patience_ns};
+        ru_arena_init(&f->arena[k], 0);
         if (m->prices[0] != 0) {
+            f->stamp[k] = f->seen[k] = ru_path_stamp(m->prices);
             RU_TRY(read_prices(m->prices, arena, p, err));
             int64_t half = (p->at_s[p->n - 1] - p->at_s[0]) / 2;
             int64_t own = p->at_s[0] + (half < week_s ? half : week_s);
@@ -245,13 +310,9 @@ ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_option
         }
     }
     for (uint32_t k = 0; k < c->markets.n; k++) {
-        if (begin - at[k].prices.at_s[0] <= hour_s) {
-            return RU_FAIL(err, RU_E_CONFIG,
-                           "market '%s': its prices begin at %lld, and the markets' clock at %lld; "
-                           "expected more than an hour of prices before (market.begin)",
-                           at[k].name, (long long)at[k].prices.at_s[0], (long long)begin);
-        }
+        RU_TRY(check_begin(at[k].name, &at[k].prices, begin, err));
     }
+    *prices = f;
     *out = (ru_spot_options){.at = at,
                              .n = c->markets.n,
                              .speed = c->market.speed,

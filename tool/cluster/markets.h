@@ -24,8 +24,14 @@ bool rui_cluster_markets_far(const rui_cluster *c);
 RU_MUST_USE ru_status rui_cluster_providers(const rui_cluster *c, const char *folder,
                                             const char *exe, ru_arena *arena,
                                             const ru_market_provider **out, ru_err *err);
-/* What the scheduler needs. Owner: `arena`. Errors: RU_E_MISSING, RU_E_DATA, RU_E_CONFIG. */
+/* What the scheduler needs, and the files of its prices. Owner: `arena`; c must live. Errors:
+ * RU_E_MISSING, RU_E_DATA, RU_E_CONFIG. */
+typedef struct rui_cluster_prices rui_cluster_prices;
 RU_MUST_USE ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out,
-                                       ru_err *err);
+                                       rui_cluster_prices **prices, ru_err *err);
+/* A file that has changed since, and not since the last call, is read again; while it has no prices
+ * for the markets' clock those before stay, and the log says so once. */
+void rui_cluster_prices_refresh(void *prices, int64_t now_ns);
+void rui_cluster_prices_close(rui_cluster_prices *f); /* NULL is fine */
 
 #endif

@@ -124,14 +124,18 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
                                     .idle_ns = c.slurm.idle_ns};
     o.slurm = slurm.seats > 0 ? &slurm : NULL;
     ru_spot_options spot;
+    rui_cluster_prices *prices = NULL;
     if (c.markets.n > 0) {
-        RU_TRY(rui_cluster_spot(&c, in->arena, &spot, err));
+        RU_TRY(rui_cluster_spot(&c, in->arena, &spot, &prices, err));
         RU_TRY(rui_cluster_providers(&c, folder, exe, in->arena, &o.providers, err));
         o.spot = &spot;
+        o.refresh = rui_cluster_prices_refresh;
+        o.prices = prices;
     }
     RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
     RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.agent_key, err));
     ru_status st = ru_scheduler_run(&o, in->arena, err);
+    rui_cluster_prices_close(prices);
     const char *again[] = {"rubato", "cluster", "scheduler", "--cluster", folder, NULL};
     return st == RU_E_CANCELLED ? ru_process_become("/proc/self/exe", again, err) : st;
 }
