@@ -30,6 +30,9 @@ enum {
 struct ru_bucket {
     rui_curl curl;
     CURL *handle;
+    ru_sha256 *sha;
+    const uint8_t *next;    /* [n_next] of an upload: it is hashed while the part before is sent, */
+    int64_t n_next, hashed; /* so far */
     ru_arena arena;
     rui_s3_login login;
     const char *base, *prefix, *name; /* name: for messages */
@@ -46,6 +49,7 @@ typedef struct request {
     const char *query;        /* encoded, in the order of names; NULL: none */
     const uint8_t *body;      /* [n] */
     int64_t n;
+    const char *hash; /* of the body; NULL: not known yet */
 } request;
 
 typedef struct reply {
@@ -79,6 +83,17 @@ static size_t on_body(char *data, size_t one, size_t n, void *self)
     return r->text.cut || r->text.n > TEXT_MAX ? 0 : one * n;
 }
 
+/* So much more of the next part: the line is busy meanwhile. */
+static void hash_next(ru_bucket *b, int64_t n)
+{
+    int64_t left = b->n_next - b->hashed;
+    n = n < left ? n : left;
+    if (n > 0) {
+        ru_sha256_put(b->sha, b->next + b->hashed, n);
+        b->hashed += n;
+    }
+}
+
 static size_t on_read(char *into, size_t one, size_t n, void *self)
 {
     reply *r = self;
@@ -87,6 +102,7 @@ static size_t on_read(char *into, size_t one, size_t n, void *self)
         memcpy(into, r->q->body + r->sent, (size_t)part);
     }
     r->sent += part;
+    hash_next(r->of, part);
     return (size_t)part;
 }
 
@@ -137,9 +153,13 @@ static ru_status head_of(ru_bucket *b, const request *q, struct curl_slist **hea
 {
     char hash[RU_SECRET_TEXT];
     const char *trace = rui_trace_line(&b->scratch);
-    ru_sha256_text(q->body, q->n, hash);
-    RU_TRY(rui_curl_line(&b->curl, head,
-                         ru_arena_printf(&b->scratch, "x-amz-content-sha256: %s", hash), err));
+    if (q->hash == NULL) {
+        ru_sha256_text(q->body, q->n, hash);
+    }
+    RU_TRY(rui_curl_line(
+        &b->curl, head,
+        ru_arena_printf(&b->scratch, "x-amz-content-sha256: %s", q->hash != NULL ? q->hash : hash),
+        err));
     RU_TRY(b->login.key == NULL ? rui_curl_line(&b->curl, head, "Expect:", err) : RU_OK);
     RU_TRY(trace != NULL ? rui_curl_line(&b->curl, head, trace, err) : RU_OK);
     return b->login.session == NULL
@@ -299,10 +319,28 @@ static const char *with_id(ru_arena *arena, const char *query, const char *id)
     return t.cut ? NULL : t.p;
 }
 
+/* Of this part, which may be known in part; what follows in the object is hashed next. */
+static void hash_of_part(ru_bucket *b, request *q, int64_t left, char hash[RU_SECRET_TEXT])
+{
+    if (b->next != q->body || b->n_next != q->n) { /* the first one */
+        b->next = q->body;
+        b->n_next = q->n;
+        b->hashed = 0;
+        ru_sha256_take(b->sha, hash);
+    }
+    hash_next(b, q->n);
+    ru_sha256_take(b->sha, hash);
+    q->hash = hash;
+    b->next = q->body + q->n;
+    b->n_next = left - q->n < q->n ? left - q->n : q->n;
+    b->hashed = 0;
+}
+
 static ru_status put_parts(ru_bucket *b, const char *key, const uint8_t *data, int64_t size,
                            const char *id, ru_arena *arena, ru_err *err)
 {
     ru_text list = ru_text_arena(arena);
+    char hash[RU_SECRET_TEXT];
     int64_t part = (int64_t)PART_BYTES;
     part = part > size / PARTS_MAX + 1 ? part : size / PARTS_MAX + 1;
     ru_text_put(&list, "<CompleteMultipartUpload>");
@@ -313,6 +351,7 @@ static ru_status put_parts(ru_bucket *b, const char *key, const uint8_t *data, i
         reply r;
         q.body = data + at;
         q.n = size - at < part ? size - at : part;
+        hash_of_part(b, &q, size - at, hash);
         RU_TRY(q.query != NULL ? ask(b, &q, &r, err) : no_memory(err));
         ru_text_putf(&list, "<Part><PartNumber>%lld</PartNumber><ETag>%s</ETag></Part>",
                      (long long)k, r.answer.version.tag);
@@ -338,6 +377,8 @@ static ru_status put_large(ru_bucket *b, const char *key, const void *data, int6
         return RU_FAIL(err, RU_E_IO, "%s: the server begins an upload without a name", b->name);
     }
     ru_status st = put_parts(b, key, data, size, upload, arena, err);
+    b->next = NULL;
+    b->n_next = b->hashed = 0;
     if (st != RU_OK) { /* its parts would stay; what cannot be removed now is swept later */
         ru_err ignored = {0};
         const request away = {.method = "DELETE", .key = key, .query = with_id(arena, "", upload)};
@@ -500,7 +541,9 @@ ru_status ru_bucket_open(const char *address, ru_bucket **out, ru_err *err)
     b->empty = ru_arena_mark_get(&b->scratch);
     ru_status st = rui_curl_load(&b->curl, err);
     st = st == RU_OK ? find(b, address, err) : st;
-    if (st == RU_OK && (b->handle = b->curl.easy_init()) == NULL) {
+    b->handle = st == RU_OK ? b->curl.easy_init() : NULL;
+    b->sha = ru_sha256_new();
+    if (st == RU_OK && (b->handle == NULL || b->sha == NULL)) {
         st = no_memory(err);
     }
     if (st != RU_OK) {
@@ -519,6 +562,7 @@ void ru_bucket_close(ru_bucket *b)
     if (b->handle != NULL) {
         b->curl.easy_cleanup(b->handle);
     }
+    ru_sha256_free(b->sha);
     ru_arena_fini(&b->scratch);
     ru_arena_fini(&b->arena);
     free(b);

@@ -115,6 +115,36 @@ void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SECRET_TE
     ru_secret_text(hash, text);
 }
 
+ru_sha256 *ru_sha256_new(void)
+{
+    ru_sha256 *h = EVP_MD_CTX_new();
+    if (h != NULL && EVP_DigestInit_ex(h, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(h);
+        h = NULL;
+    }
+    return h;
+}
+
+void ru_sha256_put(ru_sha256 *h, const void *data, int64_t size_bytes)
+{
+    RU_CHECK(EVP_DigestUpdate(h, data, (size_t)size_bytes) == 1);
+}
+
+void ru_sha256_take(ru_sha256 *h, char text[RU_SECRET_TEXT])
+{
+    uint8_t hash[RU_SECRET_BYTES];
+    unsigned made = 0;
+    bool fine = EVP_DigestFinal_ex(h, hash, &made) == 1 && made == sizeof hash &&
+                EVP_DigestInit_ex(h, NULL, NULL) == 1;
+    RU_CHECK(fine);
+    ru_secret_text(hash, text);
+}
+
+void ru_sha256_free(ru_sha256 *h)
+{
+    EVP_MD_CTX_free(h);
+}
+
 ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes, const char *purpose,
                            uint8_t key[RU_SECRET_BYTES], ru_err *err)
 {

@@ -30,5 +30,12 @@ RU_MUST_USE ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes
 
 /* SHA-256 of the bytes in hexadecimal digits. */
 void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SECRET_TEXT]);
+/* The same of bytes that come one after another: what is taken is the hash of all
+ * since the last take. NULL: no memory. */
+typedef struct evp_md_ctx_st ru_sha256;
+ru_sha256 *ru_sha256_new(void);
+void ru_sha256_put(ru_sha256 *h, const void *data, int64_t size_bytes);
+void ru_sha256_take(ru_sha256 *h, char text[RU_SECRET_TEXT]);
+void ru_sha256_free(ru_sha256 *h); /* NULL is fine */
 
 #endif

@@ -437,7 +437,8 @@ ru_status ru_process_become(const char *path, const char *const *argv, ru_err *e
 
 void ru_process_thread_background(int32_t nice)
 {
-    (void)setpriority(PRIO_PROCESS, 0, nice); /* under Linux of the calling thread alone */
+    int own = getpriority(PRIO_PROCESS, 0); /* under Linux of the calling thread alone */
+    (void)setpriority(PRIO_PROCESS, 0, own + nice < 19 ? own + nice : 19);
 }
 
 void ru_process_thread_idle(bool idle)

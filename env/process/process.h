@@ -74,7 +74,7 @@ const char *ru_process_beside(ru_arena *arena, const char *name, const char *fol
  * only when that fails. Errors: RU_E_MISSING. */
 RU_MUST_USE ru_status ru_process_become(const char *path, const char *const *argv, ru_err *err);
 
-/* Calling thread: others of the machine go first, more so with a larger number (1 .. 19, `nice`).
+/* Calling thread: threads as it was go first, more so with a larger number (1 .. 19, `nice`).
  * Best effort. */
 void ru_process_thread_background(int32_t nice);
 /* Calling thread, and those that it starts: they run only while nobody else wants their core, and
