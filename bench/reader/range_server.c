@@ -1,6 +1,7 @@
 #include "bench/reader/range_server.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,7 +22,9 @@ enum {
     CONNS_MAX = 1024,
     HEAD_MAX = 16 << 10,
     CHUNK = 32 << 10,
+    TAKEN = 256 << 10, /* of a body at a time */
     BURST_NS = 10000000,
+    TAKEN_BURST_NS = 1000000, /* a store that is written makes up for no pause of the writer */
     WIDE_LINE = 3000,
     WIDE_LINES = 100,
 };
@@ -35,9 +38,10 @@ typedef struct conn {
     int64_t n_out, at_out;
     int file; /* -1: none */
     int64_t offset, left;
-    bool busy;  /* a request is being answered */
-    bool quiet; /* and never ends */
-    bool last;  /* and the connection ends after it */
+    int64_t body; /* of the request, still to come */
+    bool busy;    /* a request is being answered */
+    bool quiet;   /* and never ends */
+    bool last;    /* and the connection ends after it */
 } conn;
 
 struct ru_range_server {
@@ -48,7 +52,7 @@ struct ru_range_server {
     uint32_t port;
     conn *conns;     /* [CONNS_MAX] */
     int64_t free_ns; /* the line is taken until */
-    uint8_t chunk[CHUNK];
+    uint8_t chunk[TAKEN];
     int64_t requests;
 };
 
@@ -224,6 +228,22 @@ static void answer_file(conn *c, const request *r, const struct stat *st)
     c->last = hit(s, RU_RANGE_cut);
     c->quiet = hit(s, RU_RANGE_stall);
     c->left = c->last || c->quiet ? n / 2 : c->left;
+    if (s->log >= 0) {
+        (void)dprintf(s->log, "sends: %lld\n", (long long)c->left);
+    }
+}
+
+/* What an S3 store says that forgets what it takes. */
+static void answer_taken(conn *c)
+{
+    const char *query = memchr(c->head, '?', strcspn(c->head, "\r"));
+    bool begins = strncmp(c->head, "POST ", 5) == 0 && query != NULL && strstr(query, "?uploads");
+    if (strncmp(c->head, "DELETE ", 7) == 0) {
+        put_out(c, "HTTP/1.1 204 No Content\r\n\r\n");
+    } else {
+        simple(c, "200 OK", "ETag: \"taken\"\r\n",
+               begins ? "<R><UploadId>1</UploadId></R>" : "<R><ETag>taken</ETag></R>");
+    }
 }
 
 static void answer(conn *c)
@@ -233,6 +253,10 @@ static void answer(conn *c)
     struct stat st;
     char path[4096];
     s->requests++;
+    if (s->opt.takes) {
+        answer_taken(c);
+        return;
+    }
     if (!parse(c, &r)) {
         simple(c, "400 Bad Request", "", "");
         return;
@@ -330,11 +354,55 @@ static void write_on(conn *c, ru_time now)
     done(c);
 }
 
+static void begin_answer(conn *c, ru_time now)
+{
+    ru_range_server *s = c->server;
+    c->busy = true;
+    answer(c);
+    if (s->opt.delay_ns > 0) {
+        listen_for(c, 0);
+        ru_loop_timer(s->loop, on_time, c, 0, (ru_time){now.ns + s->opt.delay_ns});
+    } else {
+        write_on(c, now);
+    }
+}
+
+/* The body of a request, as fast as the line is. */
+static void take_on(conn *c, ru_time now)
+{
+    ru_range_server *s = c->server;
+    if (c->body > 0 && s->free_ns > now.ns) {
+        listen_for(c, 0);
+        ru_loop_timer(s->loop, on_time, c, 0, (ru_time){s->free_ns});
+        return;
+    }
+    ssize_t n = c->body == 0 ? 0
+                             : recv(c->fd, s->chunk, c->body < TAKEN ? (size_t)c->body : TAKEN,
+                                    MSG_DONTWAIT);
+    if (c->body > 0 && n <= 0 && !(n < 0 && errno == EAGAIN)) {
+        drop(c);
+        return;
+    }
+    n = n < 0 ? 0 : n;
+    c->body -= n;
+    if (s->opt.bytes_per_s > 0 && n > 0) {
+        int64_t from = now.ns - TAKEN_BURST_NS;
+        s->free_ns = (s->free_ns > from ? s->free_ns : from) + n * 1000000000 / s->opt.bytes_per_s;
+    }
+    if (c->body == 0) {
+        begin_answer(c, now);
+    } else {
+        listen_for(c, EPOLLIN);
+    }
+}
+
 static void on_time(void *self, uint32_t what, ru_time now)
 {
     conn *c = self;
     (void)what;
-    if (c->fd >= 0) {
+    if (c->fd >= 0 && c->body > 0) {
+        take_on(c, now);
+    } else if (c->fd >= 0) {
         write_on(c, now);
     }
 }
@@ -358,21 +426,25 @@ static void read_on(conn *c, ru_time now)
     if (s->log >= 0) {
         (void)!write(s->log, c->head, c->n_head);
     }
-    c->busy = true;
-    answer(c);
-    if (s->opt.delay_ns > 0) {
-        listen_for(c, 0);
-        ru_loop_timer(s->loop, on_time, c, 0, (ru_time){now.ns + s->opt.delay_ns});
-    } else {
-        write_on(c, now);
+    char bytes[24], expect[32];
+    header(c, "Content-Length", bytes, sizeof bytes);
+    header(c, "Expect", expect, sizeof expect);
+    int64_t begun = c->n_head - (strstr(c->head, "\r\n\r\n") + 4 - c->head);
+    c->body = s->opt.takes ? strtoll(bytes, NULL, 10) - begun : 0;
+    c->body = c->body > 0 ? c->body : 0;
+    if (s->opt.takes && expect[0] != '\0') {
+        (void)!send(c->fd, "HTTP/1.1 100 Continue\r\n\r\n", 25, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
+    take_on(c, now);
 }
 
 static void on_conn(void *self, int fd, uint32_t events, ru_time now)
 {
     conn *c = self;
     (void)fd;
-    if (!c->busy && (events & EPOLLIN) != 0) {
+    if (c->body > 0 && (events & EPOLLIN) != 0) {
+        take_on(c, now);
+    } else if (!c->busy && (events & EPOLLIN) != 0) {
         read_on(c, now);
     } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
         drop(c);

@@ -4,6 +4,8 @@
  *   request --delay--> head, body at a rate that all connections share
  *
  * Only GET and HEAD over HTTP/1.1, of files of one folder. ETags follow size and date of a file.
+ * With `takes` it is an S3 store that takes what is put, a body at the same rate, and keeps
+ * nothing: lists are empty, every upload succeeds.
  *
  * Thread: ru_range_server_start makes one that runs the loop, until close. */
 #ifndef RU_BENCH_RANGE_SERVER_H
@@ -43,7 +45,9 @@ typedef struct ru_range_server_options {
     int64_t bytes_per_s;             /* of all connections; 0: no limit */
     uint32_t port;                   /* 0: a free one */
     uint32_t every[RU_RANGE_FAULTS]; /* 0: never */
-    const char *log; /* file that gets every request's head, before its answer; NULL: none */
+    bool takes;
+    const char *log; /* file that gets every request's head, before its answer, and "sends: N" for
+                        the bytes of a file in it; NULL: none */
 } ru_range_server_options;
 
 RU_MUST_USE ru_status ru_range_server_open(const ru_range_server_options *opt,
