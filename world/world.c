@@ -57,6 +57,8 @@ static const ru_conf_table plan_table =
 static const ru_conf_field fields[] = {
     RU_ROW(CHOICE, ru_world, schema, NULL, "kind and version of the file",
            .choices = "rubato.world/1"),
+    RU_ROW(U32, ru_world, profiled, "0", "version of the profiles of `rubato profile`; 0: none",
+           RU_IN(0, 4e9)),
     RU_ROW(SECTION, ru_world, cluster, NULL, "hosts, devices, links and disks",
            .table = &ru_cluster_table),
     RU_ROW(SECTIONS, ru_world, jobs, "[]", "jobs of the cluster", .table = &job_table),

@@ -36,7 +36,9 @@ typedef struct ru_world_plan {
 } ru_world_plan;
 
 typedef struct ru_world {
-    uint32_t schema; /* 0: rubato.world/1 */
+    uint32_t schema;   /* 0: rubato.world/1 */
+    uint32_t profiled; /* version of the profiles in `facts` (RU_PROFILE_VERSION of
+                          train/pipe/profile.h); 0: none, or before they had one */
     ru_cluster cluster;
     struct {
         const ru_world_job *at; /* [n] */

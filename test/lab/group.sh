@@ -131,7 +131,6 @@ make() { # name controller...
             enable "$c"
         fi
         mkdir -p "$(dir_of "$c" "$name")" 2>/dev/null || die 77 "skipped: no control group with '$c' can be made at $(dir_of "$c" "$name")"
-        [[ $c != cpu || -z ${top[cpu]:-} ]] || put "${top[cpu]}/rubato-$name/cpu.shares" 10240 # as in version 2
     done
 }
 
@@ -141,7 +140,8 @@ cpu() { # name percent us
     whole "$2"
     whole "$3"
     if [[ -n ${top[cpu]:-} ]]; then
-        put "$d/cpu.cfs_period_us" "$3" && put "$d/cpu.cfs_quota_us" $(($2 * $3 / 100))
+        # Beside others it counts like a hundred groups: what bounds it is the quota.
+        put "$d/cpu.cfs_period_us" "$3" && put "$d/cpu.cfs_quota_us" $(($2 * $3 / 100)) && put "$d/cpu.shares" 102400
     else
         put "$d/cpu.max" "$(($2 * $3 / 100)) $3"
     fi || die 74 "the kernel refuses $2 % of a core in periods of $3 us in $d"

@@ -167,6 +167,15 @@ has bad.log "whole percents of a core"
 has bad.log "expected at most"
 ! profile bad.log small.yaml --set train.batch=500 --out bad.json || fail "more than the data"
 has bad.log "the training data contains 200 samples"
+for to in 0 7; do # before versions, and of a later program
+    sed "s/\"profiled\":[0-9]*/\"profiled\":$to/" devices.json >old.json
+    ! profile bad.log small.yaml --type here --add old.json --out bad.json || fail "added to profiles of version $to"
+    has bad.log "old.json has profiles of version $to"
+    for of in '' place device; do
+        ! timeout --foreground 60 "$rubato" plan wide.yaml $of --cluster cluster.yaml --facts old.json >bad.log 2>&1 || fail "'$of' takes profiles of version $to"
+        has bad.log 'profile again'
+    done
+done
 sed 's/"cpu":"[^"]*"/"cpu":"another"/' devices.json >another.json
 ! profile bad.log small.yaml --type here --add another.json --out bad.json || fail "one type, two machines"
 has bad.log "the type 'here' was profiled on 'another'"

@@ -180,7 +180,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return RU_FAIL(err, RU_E_USAGE, "--type is empty; name the type, or leave it out");
     }
     RU_TRY(quota != NULL ? read_quotas(quota, percent, &n, err) : RU_OK);
-    RU_TRY(add != NULL ? ru_world_file_load(add, in->arena, &all, err) : RU_OK);
+    if (add != NULL) {
+        RU_TRY(ru_world_file_load(add, in->arena, &all, err));
+        RU_TRY(ru_profile_check(&all, add, err));
+    }
     for (uint32_t k = 0; k < in->n_args; k++) { /* what is wrong is told before anything runs */
         RU_TRY(ru_job_load(in->args[k], sets, n_sets, in->arena, &jobs[k], NULL, err));
     }

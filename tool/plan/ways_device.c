@@ -113,6 +113,7 @@ ru_status rui_device_question(const rui_ways_ask *ask, ru_arena *arena, ru_json 
     }
     RU_TRY(rui_cluster_read(ask->cluster, arena, &c, err));
     RU_TRY(ru_world_file_load(ask->facts, arena, &w, err));
+    RU_TRY(ru_profile_check(&w, ask->facts, err));
     RU_TRY(ru_job_load(ask->job, NULL, 0, arena, &job, NULL, err));
     RU_TRY(ru_profile_list(&job, arena, &ops, &n, &memory, &samples, err));
     if (c.devices.n == 0) {

@@ -10,6 +10,7 @@
 #include "store/world_file.h"
 #include "train/pipe/meter.h"
 #include "train/pipe/play.h"
+#include "train/pipe/profile.h"
 
 enum { RUNS = RUI_METER_RUNS };
 
@@ -154,9 +155,8 @@ ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *
     return RU_OK;
 }
 
-/* What m->facts say of adding the gradients of a micro-batch to the sums of the step. */
-static ru_status predict_sums(const meter *m, const ru_stage *s, const ru_exe *e, double *ns,
-                              ru_err *err)
+ru_status rui_meter_sums(const meter *m, const ru_stage *s, const ru_exe *e, double *ns,
+                         ru_err *err)
 {
     const ru_exe_grad *grads;
     uint32_t n = ru_exe_grads(e, &grads);
@@ -194,7 +194,8 @@ static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_
         int64_t micro = m->job->train.accumulate > 1 ? m->job->train.accumulate : 1;
         double sums = 0;
         ru_status predicted = rui_meter_predict(m, e, &told, err);
-        predicted = predicted == RU_OK && micro > 1 ? predict_sums(m, s, e, &sums, err) : predicted;
+        predicted =
+            predicted == RU_OK && micro > 1 ? rui_meter_sums(m, s, e, &sums, err) : predicted;
         int64_t ns = (int64_t)(told.often_ns * (double)micro);
         *forward_ns = ns / 3; /* a part back computes two products for each of a part forward */
         *backward_ns = ns - *forward_ns + (int64_t)(sums * (double)micro);
@@ -378,6 +379,7 @@ ru_status rui_meter_facts(meter *m, int64_t *read_ns, ru_err *err)
     ru_arena scratch;
     ru_profile_model *model = RU_NEW(m->arena, ru_profile_model, 1);
     RU_TRY(ru_world_file_load(p->facts, m->arena, &w, err));
+    RU_TRY(ru_profile_check(&w, p->facts, err));
     ru_arena_init(&scratch, 0);
     ru_status st = model != NULL
                        ? ru_cost_profile(&w.facts, p->type, m->arena, &scratch, model, err)

@@ -2,10 +2,15 @@
 #include "train/pipe/measure.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
+#include "env/file/file.h"
 #include "test/test.h"
+#include "train/pipe/profile.h"
 
 enum { LAYERS_MAX = 8 };
 
@@ -223,7 +228,91 @@ static void data_parallel_steps_are_those_of_the_shares(void **state)
     ru_arena_fini(&arena);
 }
 
+/* -- what facts tell of the sums of micro-batches -----------------------------------------------
+ */
+
+typedef struct told {
+    ru_arena arena;
+    char dir[64];
+    ru_pipe_layers l;
+} told;
+
+/* A type on which only the sums of these tensors [n] were timed, ns each; together they were the
+ * step, so that a step takes what its ops take. */
+static const char *facts_of(told *t, const char *const *shapes, const int64_t *ns, uint32_t n)
+{
+    const char *path = ru_path_join(&t->arena, t->dir, "facts.json");
+    ru_text y = ru_text_arena(&t->arena);
+    ru_err err = {0};
+    int64_t all = 0;
+    ru_text_putf(&y, "{\"schema\": \"rubato.world/1\", \"profiled\": %d, \"facts\": {\"ops\": [",
+                 RU_PROFILE_VERSION);
+    for (uint32_t k = 0; k < n; k++) {
+        const char *x = shapes[k];
+        ru_text_putf(&y,
+                     "%s{\"step\": %u, \"op\": \"AddInto\", \"kernel\": \"kern map2\", \"shapes\": "
+                     "\"%s %s > %s\", \"device_type\": \"t\", \"flops\": 60, \"bytes\": 720, "
+                     "\"took\": {\"count\": 3, \"mean_ns\": %lld, \"min_ns\": %lld}}",
+                     k > 0 ? ", " : "", k, x, x, x, (long long)ns[k], (long long)ns[k]);
+        all += ns[k];
+    }
+    ru_text_putf(&y,
+                 "], \"steps\": [{\"job\": \"other\", \"workers\": 1, \"batch\": 8, "
+                 "\"compute_ns\": %lld, \"took\": {\"count\": 3, \"mean_ns\": %lld}}]}}",
+                 (long long)all, (long long)all);
+    assert_ok(ru_file_replace(path, y.p, y.n, &err), err);
+    return path;
+}
+
+static void ask_facts(told *t, uint32_t micro, const char *facts)
+{
+    static const char text[] =
+        "name: t\n"
+        "model: {zoo: mlp, hidden: [6]}\n"
+        "data: {format: synthetic, generator: digits, count: 16}\n"
+        "train: {batch: 8, steps: 1, threads: 1, optimizer: {sgd: {lr: 1}}}\n";
+    const char *path = ru_path_join(&t->arena, t->dir, "job.yaml");
+    ru_job *job = RU_NEW(&t->arena, ru_job, 1);
+    ru_err err = {0};
+    assert_ok(ru_file_replace(path, text, (int64_t)strlen(text), &err), err);
+    assert_ok(ru_job_load(path, NULL, 0, &t->arena, job, NULL, &err), err);
+    job->train.accumulate = micro;
+    job->train.pipeline.facts = facts;
+    job->train.pipeline.type = "t";
+    assert_ok(ru_pipe_measure(job, 1, NULL, 0, &t->arena, &t->l, &err), err);
+    assert_int_equal(t->l.n, 2);
+}
+
+/* A part back is told as two thirds of a micro-batch; what is more are the sums of the gradients
+ * of the layer, once for each micro-batch, and none where the step has one. */
+static void sums_of_micro_batches_are_told(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"f32[6,784]", "f32[6]", "f32[10,6]", "f32[10]"};
+    const int64_t ns[] = {400000, 10000, 70000, 15000}, of[] = {410000, 85000};
+    told t;
+    ru_err err;
+    ru_arena_init(&t.arena, 0);
+    (void)snprintf(t.dir, sizeof t.dir, "/tmp/rubato-test-XXXXXX");
+    assert_non_null(mkdtemp(t.dir));
+    const char *facts = facts_of(&t, shapes, ns, 4);
+    for (uint32_t micro = 1; micro <= 4; micro *= 2) {
+        ask_facts(&t, micro, facts);
+        for (uint32_t k = 0; k < 2; k++) {
+            int64_t more = t.l.backward_ns[k] - 2 * t.l.forward_ns[k];
+            int64_t sums = micro > 1 ? micro * of[k] : 0;
+            if (llabs((long long)(more - sums)) > 3) { /* rounded thirds */
+                fail_msg("layer %u, %u micro-batches: sums of %lld ns, not of %lld", k, micro,
+                         (long long)more, (long long)sums);
+            }
+        }
+    }
+    (void)!ru_path_remove(t.dir, &err);
+    ru_arena_fini(&t.arena);
+}
+
 RU_TESTS(train_measure, cmocka_unit_test(the_lists_are_played),
+         cmocka_unit_test(sums_of_micro_batches_are_told),
          cmocka_unit_test(a_stage_gets_several_workers),
          cmocka_unit_test(two_workers_get_the_best_cut), cmocka_unit_test(the_network_decides),
          cmocka_unit_test(data_parallel_steps_are_those_of_the_shares))

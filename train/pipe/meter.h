@@ -50,6 +50,10 @@ typedef struct ru_meter_told {
 RU_MUST_USE ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *out,
                                         ru_err *err);
 
+/* What m->facts say of adding the gradients of a micro-batch to the sums of the step. */
+RU_MUST_USE ru_status rui_meter_sums(const rui_meter *m, const ru_stage *s, const ru_exe *e,
+                                     double *ns, ru_err *err);
+
 /* Memory of an executable, or of that of a stage. */
 typedef struct rui_meter_memory {
     int64_t state, step, grads; /* what stays; what a step needs, gradients among it; those alone */

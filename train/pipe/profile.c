@@ -231,7 +231,7 @@ ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt, ru_ar
                          ru_world *out, ru_err *err)
 {
     bench b = {.opt = opt, .m = {.job = job, .arena = arena, .threads = opt->threads}};
-    *out = (ru_world){0};
+    *out = (ru_world){.profiled = RU_PROFILE_VERSION};
     ru_status st = rui_meter_open(&b.m, err);
     if (st == RU_OK) {
         b.sample_x = ru_type_bytes(&b.m.so.x);
@@ -248,6 +248,17 @@ ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt, ru_ar
     ru_stream_close(b.stream);
     rui_meter_close(&b.m);
     return st;
+}
+
+ru_status ru_profile_check(const ru_world *w, const char *path, ru_err *err)
+{
+    return w->profiled == RU_PROFILE_VERSION
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "%s has profiles of version %u (0: before versions, or none), and this "
+                         "program reads those of version %d: profile again, without --add of this "
+                         "file",
+                         path, w->profiled, RU_PROFILE_VERSION);
 }
 
 ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops, uint32_t *n,
@@ -359,6 +370,7 @@ ru_status ru_profile_add(ru_world *w, const ru_world *more, ru_arena *arena, ru_
     for (uint32_t i = 0; i < b->processors.n; i++) {
         cpu[a->processors.n + i].rank += rank;
     }
+    w->profiled = more->profiled;
     a->ops.at = ops;
     a->steps.at = steps;
     a->processors.at = cpu;

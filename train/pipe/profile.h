@@ -15,6 +15,8 @@
 #include "train/job/job.h"
 #include "world/world.h"
 
+enum { RU_PROFILE_VERSION = 1 }; /* raise it when facts of ops or steps come to mean other things */
+
 typedef struct ru_profile_options {
     const char *type; /* what the facts call this machine as it is now */
     uint32_t threads; /* 0: all cores this process may use */
@@ -26,6 +28,8 @@ typedef struct ru_profile_options {
  * `arena`. Errors: those of data and model; RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_profile_job(const ru_job *job, const ru_profile_options *opt,
                                      ru_arena *arena, ru_world *out, ru_err *err);
+/* Are the facts of `path` those of this version? Errors: RU_E_CONFIG. */
+RU_MUST_USE ru_status ru_profile_check(const ru_world *w, const char *path, ru_err *err);
 /* The ops of the job's step, which is opened and not run, its memory, and the samples of the data.
  * Owner: in `arena`. Errors: those of data and model. */
 RU_MUST_USE ru_status ru_profile_list(const ru_job *job, ru_arena *arena, ru_op_fact **ops,

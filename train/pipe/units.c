@@ -39,8 +39,9 @@ static ru_status full(ru_err *err)
 
 /* -- one stage alone --------------------------------------------------------------------------- */
 
-/* ns [3, RUNS]; nothing to update takes no time. */
-static ru_status run_once(const ru_stage *s, ru_exe *e, int64_t step, int64_t *ns, ru_err *err)
+/* ns [3, RUNS]; nothing to update takes no time. `sums`: gradients are added to those of a step. */
+static ru_status run_once(const ru_stage *s, ru_exe *e, bool sums, int64_t step, int64_t *ns,
+                          ru_err *err)
 {
     const ru_run_args args = {.seed = 1, .step = step};
     static const ru_phase phases[] = {RU_PHASE_FORWARD, RU_PHASE_BACKWARD, RU_PHASE_UPDATE};
@@ -48,6 +49,8 @@ static ru_status run_once(const ru_stage *s, ru_exe *e, int64_t step, int64_t *n
         ru_time begun = ru_clock_now();
         bool runs = phases[k] != RU_PHASE_UPDATE || s->step.n_params > 0;
         RU_TRY(runs ? ru_exe_phase(e, phases[k], &args, err) : RU_OK);
+        bool adds = sums && phases[k] == RU_PHASE_BACKWARD;
+        RU_TRY(adds ? ru_exe_grads_add(e, e, err) : RU_OK);
         ns[k * RUNS + step % RUNS] = ru_time_since(ru_clock_now(), begun);
     }
     return RU_OK;
@@ -63,9 +66,13 @@ static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *o
     out->step_bytes = memory.step;
     if (m->facts != NULL) {
         ru_meter_told told = {0};
+        double sums = 0;
         ru_status predicted = rui_meter_predict(m, e, &told, err);
+        predicted = predicted == RU_OK && m->job->train.accumulate > 1
+                        ? rui_meter_sums(m, s, e, &sums, err)
+                        : predicted;
         out->forward_ns = (int64_t)(told.often_ns / 3);
-        out->backward_ns = (int64_t)told.often_ns - out->forward_ns;
+        out->backward_ns = (int64_t)(told.often_ns + sums) - out->forward_ns;
         out->update_ns = (int64_t)told.once_ns;
         ru_exe_close(e);
         return predicted;
@@ -79,7 +86,7 @@ static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *o
         *(int64_t *)ru_exe_input(e, s->step.step) = 1;
     }
     for (uint32_t k = 0; k < RUNS + 1 && st == RU_OK; k++) { /* the first one warms up */
-        st = run_once(s, e, k, ns, err);
+        st = run_once(s, e, m->job->train.accumulate > 1, k, ns, err);
     }
     out->forward_ns = rui_meter_median(ns);
     out->backward_ns = rui_meter_median(ns + RUNS);
