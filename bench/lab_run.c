@@ -299,6 +299,36 @@ void ru_lab_run_down(const ru_lab_run *t)
     (void)!quietly(down, NULL);
 }
 
+ru_status ru_lab_run_profile(const ru_lab_run *t, const char *yaml, const char *set,
+                             const char *const *quota, uint32_t n, const char *facts, ru_err *err)
+{
+    RU_TRY(ru_lab_run_up(t, 1, NULL, err));
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
+        const char *type = ru_arena_printf(t->b->arena, "cpu%s", quota[k]);
+        const char *const profile[] = {t->script, "cpu",       t->lab,  "1",       quota[k],
+                                       t->self,   "profile",   "-q",    yaml,      "--type",
+                                       type,      "--threads", "1",     "--steps", "5",
+                                       "--least", "2s",        "--out", facts};
+        words w = {0};
+        for (uint32_t i = 0; i < RU_ARRAY_LEN(profile); i++) {
+            word(&w, profile[i]);
+        }
+        if (set != NULL) {
+            word(&w, "--set");
+            word(&w, set);
+        }
+        if (k > 0) {
+            word(&w, "--add");
+            word(&w, facts);
+        }
+        st = type != NULL ? ru_lab_run_command(t, w.at, NULL, err)
+                          : RU_FAIL(err, RU_E_MEM, "no memory for a type of device");
+    }
+    ru_lab_run_down(t);
+    return st;
+}
+
 /* The largest resident size of a running process so far; 0: it ended. */
 static int64_t peak_of(const ru_process *p)
 {

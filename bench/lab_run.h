@@ -52,6 +52,12 @@ RU_MUST_USE ru_status ru_lab_run_steps(const ru_lab_run *t, const char *out, dou
 RU_MUST_USE ru_status ru_lab_run_command(const ru_lab_run *t, const char *const *argv,
                                          const char **said, ru_err *err);
 
+/* Profiles of a job under quotas [n], in percent of a core, in the group that a worker gets: types
+ * cpu40, .. in the file `facts`. `set`: a key of the job that is other meanwhile; NULL: none. */
+RU_MUST_USE ru_status ru_lab_run_profile(const ru_lab_run *t, const char *yaml, const char *set,
+                                         const char *const *quota, uint32_t n, const char *facts,
+                                         ru_err *err);
+
 /* The laboratory alone, for processes of the caller's: `hosts` hosts with these options. It goes
  * with this process, or before with ru_lab_run_down. */
 RU_MUST_USE ru_status ru_lab_run_up(const ru_lab_run *t, uint32_t hosts, const char *const *up,

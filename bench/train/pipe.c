@@ -159,10 +159,7 @@ static ru_status profile(const bench_pipe *t, const net *n, const char **facts, 
         return full(err);
     }
     RU_TRY(put_job(t, n, ", accumulate: 2", 1, &yaml, err));
-    const char *argv[] = {t->lab.self, "profile", "-q",    yaml,      "--set",
-                          batch,       "--quota", QUOTA,   "--steps", "5",
-                          "--least",   "2s",      "--out", *facts,    NULL};
-    return ru_lab_run_command(&t->lab, argv, NULL, err);
+    return ru_lab_run_profile(&t->lab, yaml, batch, (const char *const[]){QUOTA}, 1, *facts, err);
 }
 
 static ru_status read_plan(const char *said, uint32_t workers, ru_arena *a, job *j, ru_err *err)
