@@ -65,6 +65,12 @@ static float start_of(ru_kern_red op)
     return 0.0f;
 }
 
+/* Partial results: squares and sizes are sums by now. */
+RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
+{
+    return op == RU_KERN_RED_SUM_SQUARE || op == RU_KERN_RED_SUM_ABS ? RU_KERN_RED_SUM : op;
+}
+
 static float join(ru_kern_red op, float *acc)
 {
     switch (op) {
@@ -131,10 +137,10 @@ float RUI_K(rui_kern_reduce)(ru_kern_red op, ru_dtype t, const void *x, int64_t 
     return join(op, acc);
 }
 
-/* -- rows shorter than KV_LANES: SHORT_ROWS of them side by side, each in the order of its elements
+/* -- many rows ------------------------------------------------------------------------------------
  */
 
-enum { SHORT_ROWS = 16 };
+enum { SHORT_ROWS = 16, TILE_MAX = 512 /* elements of rows that go side by side */ };
 
 typedef int32_t tile_mask __attribute__((vector_size(TILE_W * 4), may_alias));
 
@@ -162,51 +168,93 @@ RU_KERN_INLINE tile_v tile_join(const ru_kern_red op, tile_v v, tile_v s)
     return s + v;
 }
 
-/* TILE_W rows, turned in registers; a tile that hangs over the end of the rows reads what follows.
- */
-RU_KERN_INLINE void tile_rows(const ru_kern_red op, const float *x, int64_t n, float *y)
+/* TILE_W rows of fewer than TILE_W elements, turned in registers; what hangs over the end of a row
+ * reads what follows. */
+RU_KERN_INLINE void tile_short(const ru_kern_red op, const float *x, int64_t n, float *y)
 {
-    tile_v acc = (tile_v){0} + start_of(op);
-    for (int64_t k = 0; k < n; k += TILE_W) {
-        tile_v r[TILE_W];
-        int64_t w = n - k;
+    tile_v r[TILE_W], acc = (tile_v){0} + start_of(op);
 #pragma GCC unroll 8
-        for (int64_t i = 0; i < TILE_W; i++) {
-            r[i] = tile_load(x + i * n + k);
-        }
-        tile_transpose(r);
+    for (int64_t i = 0; i < TILE_W; i++) {
+        r[i] = tile_load(x + i * n);
+    }
+    tile_transpose(r);
 #pragma GCC unroll 8
-        for (int64_t i = 0; i < TILE_W; i++) {
-            if (i < w) {
-                acc = tile_join(op, r[i], acc);
-            }
+    for (int64_t i = 0; i < TILE_W; i++) {
+        if (i < n) {
+            acc = tile_join(op, r[i], acc);
         }
     }
     tile_store(y, acc);
 }
 
-static void short_tile(ru_kern_red op, const float *x, int64_t n, float *y)
+/* w of TILE_W rows of at least that many elements: each in TILE_W lanes, the lanes in halves, then
+ * what is left of each row in its order. */
+RU_KERN_INLINE void tile_rows(const ru_kern_red op, const float *x, int64_t w, int64_t n, float *y)
 {
-    switch (op) {
-    case RU_KERN_RED_SUM:
-        tile_rows(RU_KERN_RED_SUM, x, n, y);
-        break;
-    case RU_KERN_RED_SUM_SQUARE:
-        tile_rows(RU_KERN_RED_SUM_SQUARE, x, n, y);
-        break;
-    case RU_KERN_RED_SUM_ABS:
-        tile_rows(RU_KERN_RED_SUM_ABS, x, n, y);
-        break;
-    case RU_KERN_RED_MAX:
-        tile_rows(RU_KERN_RED_MAX, x, n, y);
-        break;
-    case RU_KERN_RED_MIN:
-        tile_rows(RU_KERN_RED_MIN, x, n, y);
-        break;
-    case RU_KERN_RED_PROD:
-        tile_rows(RU_KERN_RED_PROD, x, n, y);
-        break;
+    const ru_kern_red parts = of_parts(op);
+    const int64_t left = n % TILE_W;
+    const float *from[TILE_W];
+    tile_v acc[TILE_W], end[TILE_W];
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < TILE_W; i++) {
+        from[i] = x + (i < w ? i : 0) * n;
+        acc[i] = (tile_v){0} + start_of(op);
     }
+    for (int64_t k = 0; k < n - left; k += TILE_W) {
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < TILE_W; i++) {
+            acc[i] = tile_join(op, tile_load(from[i] + k), acc[i]);
+        }
+    }
+    tile_transpose(acc);
+    tile_v a = tile_join(parts, tile_join(parts, acc[4], acc[0]), tile_join(parts, acc[6], acc[2]));
+    tile_v b = tile_join(parts, tile_join(parts, acc[5], acc[1]), tile_join(parts, acc[7], acc[3]));
+    a = tile_join(parts, b, a);
+    if (left > 0) {
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < TILE_W; i++) {
+            end[i] = tile_load(from[i] + n - TILE_W);
+        }
+        tile_transpose(end);
+#pragma GCC unroll 8
+        for (int64_t i = 1; i < TILE_W; i++) {
+            a = i >= TILE_W - left ? tile_join(op, end[i], a) : a;
+        }
+    }
+    if (w == TILE_W) {
+        tile_store(y, a);
+    } else {
+        memcpy(y, &a, (size_t)w * sizeof *y);
+    }
+}
+
+RU_KERN_INLINE void tiles(const ru_kern_red op, const float *x, int64_t rows, int64_t n, float *y)
+{
+    for (int64_t r = 0; r < rows; r += TILE_W) {
+        if (n < TILE_W) {
+            tile_short(op, x + r * n, n, y + r);
+        } else {
+            tile_rows(op, x + r * n, kv_min_i64(TILE_W, rows - r), n, y + r);
+        }
+    }
+}
+
+/* Whole tiles of shorter rows, any number of others. */
+static void rows_in_tiles(ru_kern_red op, const float *x, int64_t rows, int64_t n, float *y)
+{
+#define TILES(op)                 \
+    case op:                      \
+        tiles(op, x, rows, n, y); \
+        break;
+    switch (op) {
+        TILES(RU_KERN_RED_SUM)
+        TILES(RU_KERN_RED_SUM_SQUARE)
+        TILES(RU_KERN_RED_SUM_ABS)
+        TILES(RU_KERN_RED_MAX)
+        TILES(RU_KERN_RED_MIN)
+        TILES(RU_KERN_RED_PROD)
+    }
+#undef TILES
 }
 
 #define SHORT_LOOP(f)                                          \
@@ -244,11 +292,11 @@ RU_KERN_INLINE void short_rows(ru_kern_red op, const float *x, const int64_t row
 }
 #undef SHORT_LOOP
 
-/* w rows; `room`: floats that may be read from x on. */
+/* w rows of fewer than TILE_W elements; `room`: floats that may be read from x on. */
 static void short_group(ru_kern_red op, const float *x, int64_t w, int64_t n, int64_t room,
                         float *y)
 {
-    int64_t r = 0, reach = (TILE_W - 1) * n + (n + TILE_W - 1) / TILE_W * TILE_W;
+    int64_t r = 0, reach = (TILE_W - 1) * n + TILE_W;
     if (w == SHORT_ROWS && n == 2) { /* steps that the compiler knows make shuffles */
         short_rows(op, x, SHORT_ROWS, 2, y);
         return;
@@ -258,7 +306,7 @@ static void short_group(ru_kern_red op, const float *x, int64_t w, int64_t n, in
         return;
     }
     for (; n > 2 && r + TILE_W <= w && r * n + reach <= room; r += TILE_W) {
-        short_tile(op, x + r * n, n, y + r);
+        rows_in_tiles(op, x + r * n, TILE_W, n, y + r);
     }
     if (r < w) {
         short_rows(op, x + r * n, w - r, n, y + r);
@@ -269,100 +317,33 @@ void RUI_K(rui_kern_reduce_rows)(ru_kern_red op, ru_dtype t, const void *x, int6
                                  float *y)
 {
     float buf[KV_BLOCK];
-    if (n > KV_LANES) {
-        for (int64_t r = 0; r < rows; r++) {
-            y[r] = RUI_K(rui_kern_reduce)(op, t, (const char *)x + r * n * (t == RU_F32 ? 4 : 2), n,
-                                          1, 0);
-        }
+    const char *from = x;
+    const int64_t bytes = ru_dtype_bytes(t);
+    if (t == RU_F32 && n >= TILE_W && n <= (op == RU_KERN_RED_PROD ? KV_LANES : TILE_MAX)) {
+        rows_in_tiles(op, x, rows, n, y);
         return;
     }
-    for (int64_t r = 0; r < rows; r += SHORT_ROWS) {
+    for (int64_t r = 0; n > KV_LANES && r < rows; r++) {
+        y[r] = RUI_K(rui_kern_reduce)(op, t, from + r * n * bytes, n, 1, 0);
+    }
+    for (int64_t r = 0; n <= KV_LANES && r < rows; r += SHORT_ROWS) {
         int64_t w = kv_min_i64(SHORT_ROWS, rows - r);
-        const float *from = kv_load(t, x, r * n, w * n, buf);
-        short_group(op, from, w, n, t == RU_F32 ? (rows - r) * n : w * n, y + r);
-    }
-}
-
-/* One row into the accumulators of its columns. */
-static void row_into(ru_kern_red op, const float *x, float *y, int64_t n)
-{
-#define COL_LOOP(f)                                     \
-    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) \
-    {                                                   \
-        float v = x[j], s = y[j];                       \
-        y[j] = f;                                       \
-    }
-    switch (op) {
-    case RU_KERN_RED_SUM:
-        COL_LOOP(s + v)
-        break;
-    case RU_KERN_RED_SUM_SQUARE:
-        COL_LOOP(s + v * v)
-        break;
-    case RU_KERN_RED_SUM_ABS:
-        COL_LOOP(s + fabsf(v))
-        break;
-    case RU_KERN_RED_MAX:
-        COL_LOOP(kv_max(v, s))
-        break;
-    case RU_KERN_RED_MIN:
-        COL_LOOP(kv_min(v, s))
-        break;
-    case RU_KERN_RED_PROD:
-        COL_LOOP(s * v)
-        break;
-    }
-#undef COL_LOOP
-}
-
-void RUI_K(rui_kern_reduce_cols)(ru_kern_red op, ru_dtype t, const void *x, int64_t rows,
-                                 int64_t ld, int64_t c0, int64_t c1, float *y)
-{
-    float buf[KV_BLOCK];
-    for (int64_t c = c0; c < c1; c += KV_BLOCK) {
-        int64_t w = kv_min_i64(KV_BLOCK, c1 - c);
-        float *to = y + c;
-        for (int64_t j = 0; j < w; j++) {
-            to[j] = start_of(op);
+        const float *some = kv_load(t, x, r * n, w * n, buf);
+        if (n >= TILE_W) {
+            rows_in_tiles(op, some, w, n, y + r);
+        } else {
+            short_group(op, some, w, n, t == RU_F32 ? (rows - r) * n : w * n, y + r);
         }
-        for (int64_t r = 0; r < rows; r++) {
-            row_into(op, kv_load(t, x, r * ld + c, w, buf), to, w);
-        }
-    }
-}
-
-/* Four rows at a time while the sums of 64 columns stay in registers. */
-static void sum_64(const float *x, int64_t rows, int64_t ld, float *y)
-{
-    float acc[64] = {0};
-    for (int64_t r = 0; r < rows; r++) {
-        const float *s = x + r * ld;
-#pragma omp simd
-        for (int64_t j = 0; j < 64; j++) {
-            acc[j] += s[j];
-        }
-    }
-    memcpy(y, acc, sizeof acc);
-}
-
-void RUI_K(rui_kern_sum_rows)(ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0,
-                              int64_t c1, float *y)
-{
-    int64_t c = c0;
-    if (t == RU_F32) {
-        for (; c + 64 <= c1; c += 64) {
-            sum_64((const float *)x + c, rows, ld, y + c);
-        }
-    }
-    if (c < c1) {
-        RUI_K(rui_kern_reduce_cols)(RU_KERN_RED_SUM, t, x, rows, ld, c, c1, y);
     }
 }
 
 /* -- joined to what y holds, in the type of the elements. Whole numbers wrap. ---------------------
  */
 
-enum { FOLD_BYTES = 64 }; /* one vector of the widest set: results do not depend on the set */
+enum {
+    FOLD_BYTES = 64, /* one vector of the widest set: results do not depend on the set */
+    NEAR_BYTES = 16384,
+};
 
 RU_KERN_INLINE float join_f32(const ru_kern_red op, float s, float v)
 {
@@ -417,14 +398,10 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
     return (op == RU_KERN_RED_MAX ? v > s : v < s) ? v : s;
 }
 
-/* Partial results: squares and sizes are sums by now. */
-RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
-{
-    return op == RU_KERN_RED_SUM_SQUARE || op == RU_KERN_RED_SUM_ABS ? RU_KERN_RED_SUM : op;
-}
-
-/* cols: `w` columns, a constant where it matters. wide: any number; few that follow each other are
- * read as FOLD_BYTES columns for each one. row: two vectors of partial results, then pairwise. */
+/* cols: `w` columns, a constant where it matters. few: fewer than a vector that follow each other
+ * are read as four vectors of columns for each one, a piece of x in L1 at a time; what is left of
+ * the rows is the caller's. wide: any number; the last vector overlaps the one before. row: two
+ * vectors of partial results, then pairwise. */
 #define FOLD_TYPE(T, t)                                                                          \
     RU_KERN_INLINE void cols_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
                                  const int64_t w, T *y)                                          \
@@ -444,24 +421,45 @@ RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
             y[j] = acc[j];                                                                       \
         }                                                                                        \
     }                                                                                            \
+    RU_KERN_INLINE void few_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t w,       \
+                                T start, T *y)                                                   \
+    {                                                                                            \
+        enum { V = FOLD_BYTES / (int64_t)sizeof(T) };                                            \
+        T part[4 * V * V];                                                                       \
+        const int64_t at_once = 4 * V, all = at_once * w;                                        \
+        for (int64_t j = 0; j < all; j++) {                                                      \
+            part[j] = start;                                                                     \
+        }                                                                                        \
+        for (int64_t r = 0, n; r + at_once <= rows; r += n * at_once) {                          \
+            n = kv_min_i64((rows - r) / at_once, NEAR_BYTES / (int64_t)sizeof(T) / all + 1);     \
+            for (int64_t j = 0; j < all; j += 4 * V) {                                           \
+                cols_##t(op, x + r * w + j, n, all, 4 * V, part + j);                            \
+            }                                                                                    \
+        }                                                                                        \
+        for (int64_t h = at_once / 2; h > 0; h /= 2) {                                           \
+            _Pragma("omp simd") for (int64_t j = 0; j < h * w; j++)                              \
+            {                                                                                    \
+                part[j] = join_##t(of_parts(op), part[j], part[j + h * w]);                      \
+            }                                                                                    \
+        }                                                                                        \
+        for (int64_t j = 0; j < w; j++) {                                                        \
+            y[j] = join_##t(of_parts(op), y[j], part[j]);                                        \
+        }                                                                                        \
+    }                                                                                            \
     RU_KERN_INLINE void wide_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
                                  int64_t w, T start, T *y)                                       \
     {                                                                                            \
         enum { V = FOLD_BYTES / (int64_t)sizeof(T) };                                            \
-        int64_t c = 0, turns = w < V && ld == w ? rows / V : 0;                                  \
-        if (turns > 1) {                                                                         \
-            T part[V * V];                                                                       \
-            for (int64_t j = 0; j < w * V; j++) {                                                \
-                part[j] = start;                                                                 \
-            }                                                                                    \
-            for (int64_t j = 0; j < w * V; j += V) {                                             \
-                cols_##t(op, x + j, turns, w * V, V, part + j);                                  \
-            }                                                                                    \
-            for (int64_t j = 0; j < w * V; j++) {                                                \
-                y[j % w] = join_##t(of_parts(op), y[j % w], part[j]);                            \
-            }                                                                                    \
-            x += turns * V * w;                                                                  \
-            rows -= turns * V;                                                                   \
+        T end[V];                                                                                \
+        int64_t c = 0, left = w % V;                                                             \
+        if (w < V && ld == w && rows >= 8 * V) {                                                 \
+            few_##t(op, x, rows, w, start, y);                                                   \
+            x += rows / (4 * V) * (4 * V) * w;                                                   \
+            rows %= 4 * V;                                                                       \
+        }                                                                                        \
+        if (w > V && left > 0) {                                                                 \
+            memcpy(end, y + w - V, sizeof end);                                                  \
+            cols_##t(op, x + w - V, rows, ld, V, end);                                           \
         }                                                                                        \
         for (; c + 4 * V <= w; c += 4 * V) {                                                     \
             cols_##t(op, x + c, rows, ld, 4 * V, y + c);                                         \
@@ -469,8 +467,10 @@ RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
         for (; c + V <= w; c += V) {                                                             \
             cols_##t(op, x + c, rows, ld, V, y + c);                                             \
         }                                                                                        \
-        if (c < w) {                                                                             \
-            cols_##t(op, x + c, rows, ld, w - c, y + c);                                         \
+        if (w > V && left > 0) {                                                                 \
+            memcpy(y + c, end + V - left, (size_t)left * sizeof *y);                             \
+        } else if (left > 0) {                                                                   \
+            cols_##t(op, x, rows, ld, left, y);                                                  \
         }                                                                                        \
     }                                                                                            \
     RU_KERN_INLINE T row_##t(const ru_kern_red op, const T *x, int64_t n, T start, T a)          \
@@ -483,12 +483,17 @@ RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
                 acc[j] = start;                                                                  \
             }                                                                                    \
             cols_##t(op, x, i / V, V, V, acc);                                                   \
+            const T *last = x + n - V;                                                           \
+            _Pragma("omp simd") for (int64_t j = 0; j < V; j++)                                  \
+            {                                                                                    \
+                acc[j] = join_##t(op, acc[j], j < V - (n - i) ? start : last[j]);                \
+            }                                                                                    \
             for (int64_t w = V / 2; w > 0; w /= 2) {                                             \
                 for (int64_t j = 0; j < w; j++) {                                                \
                     acc[j] = join_##t(of_parts(op), acc[j], acc[j + w]);                         \
                 }                                                                                \
             }                                                                                    \
-            a = join_##t(of_parts(op), a, acc[0]);                                               \
+            return join_##t(of_parts(op), a, acc[0]);                                            \
         }                                                                                        \
         for (; i < n; i++) {                                                                     \
             a = join_##t(op, a, x[i]);                                                           \
@@ -600,4 +605,29 @@ void RUI_K(rui_kern_fold)(ru_kern_red op, ru_dtype type, bool across, const void
         RU_CHECK(type == RU_U8 || type == RU_BOOL);
         FOLD_BYTE(uint8_t, u8)
     }
+}
+
+/* bf16: a block of columns, widened a few rows at a time. */
+void RUI_K(rui_kern_reduce_cols)(ru_kern_red op, ru_dtype t, const void *x, int64_t rows,
+                                 int64_t ld, int64_t c0, int64_t c1, float *y)
+{
+    float buf[KV_BLOCK];
+    if (t == RU_F32) {
+        RUI_K(rui_kern_fold)(op, t, true, (const float *)x + c0, rows, ld, c1 - c0, true, y + c0);
+        return;
+    }
+    for (int64_t c = c0; c < c1; c += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, c1 - c);
+        RUI_K(rui_kern_fold)(op, RU_F32, true, buf, 0, w, w, true, y + c);
+        for (int64_t r = 0; r < rows; r++) {
+            kv_load(t, x, r * ld + c, w, buf);
+            RUI_K(rui_kern_fold)(op, RU_F32, true, buf, 1, w, w, false, y + c);
+        }
+    }
+}
+
+void RUI_K(rui_kern_sum_rows)(ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0,
+                              int64_t c1, float *y)
+{
+    RUI_K(rui_kern_reduce_cols)(RU_KERN_RED_SUM, t, x, rows, ld, c0, c1, y);
 }

@@ -8,6 +8,7 @@
 enum { BLOCK_ROWS = 128 }; /* rows of channels that make one partial sum: fixed */
 enum { LANES_MAX = 64 };
 enum { NEAR_ROWS = 1024 }; /* results that are finished while they are in L1 */
+enum { LONG_ROW = 512 };   /* elements of a run that is read by itself */
 enum { ALL_BLOCK = 8192 }; /* elements of one partial sum when everything is reduced: fixed */
 
 typedef enum reduce_after { AFTER_NONE, AFTER_MEAN, AFTER_SQRT, AFTER_LOG } reduce_after;
@@ -80,6 +81,15 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
         finish_all(s, y, k, k + n);
     }
     if (s->r.outer == 1) {
+        return;
+    }
+    if (s->t == RU_F32 && s->r.inner < LONG_ROW &&
+        s->op != RU_KERN_RED_PROD) { /* run by run, as the elements stand */
+        for (int64_t o = 0; o < s->r.outer; o++) {
+            const float *x = (const float *)bufs[0] + (o * s->r.keep + begin) * s->r.inner;
+            s->k->fold(s->op, s->t, false, x, s->r.inner, 0, end - begin, o == 0, y + begin);
+        }
+        finish_all(s, y, begin, end);
         return;
     }
     for (int64_t k = begin; k < end; k++) {

@@ -84,25 +84,31 @@ static void log_sum_exp(const any_state *s, const float *x, float *y, int64_t w)
     }
 }
 
-static double finish(const any_state *s, double v)
+static double finish(any_end end, double v, double count)
 {
-    return s->end == E_MEAN   ? v / fmax((double)s->count, 1) /* of none: 0 */
-           : s->end == E_ROOT ? sqrt(v)
-           : s->end == E_LOG  ? log(v)
-                              : v;
+    return end == E_MEAN ? v / count : end == E_ROOT ? sqrt(v) : end == E_LOG ? log(v) : v;
 }
 
 static void finish_all(const any_state *s, const float *x, void *y, int64_t w)
 {
+    const double count = fmax((double)s->count, 1); /* of none: 0 */
     if (s->end == E_LOG_SUM_EXP) {
         log_sum_exp(s, x, y, w);
     }
-    for (int64_t j = 0; s->end != E_NONE && s->end != E_LOG_SUM_EXP && j < w; j++) {
-        if (s->t == RU_F64) {
-            ((double *)y)[j] = finish(s, ((double *)y)[j]);
-        } else {
-            ((float *)y)[j] = (float)finish(s, (double)((float *)y)[j]);
-        }
+    if (s->end == E_NONE || s->end == E_LOG_SUM_EXP) {
+        return;
+    }
+    for (int64_t j = 0; s->t == RU_F32 && j < w; j++) {
+        ((float *)y)[j] = (float)finish(s->end, (double)((float *)y)[j], count);
+    }
+    for (int64_t j = 0; s->t == RU_F64 && j < w; j++) {
+        ((double *)y)[j] = finish(s->end, ((double *)y)[j], count);
+    }
+    for (int64_t j = 0; s->t == RU_I64 && j < w; j++) {
+        ((int64_t *)y)[j] /= s->count > 0 ? s->count : 1;
+    }
+    for (int64_t j = 0; s->t == RU_I32 && j < w; j++) { /* exact: both have 32 bits */
+        ((int32_t *)y)[j] = (int32_t)((double)((int32_t *)y)[j] / count);
     }
 }
 
@@ -161,14 +167,14 @@ static const struct {
     {RU_OP_ReduceLogSumExp, RU_KERN_RED_MAX, E_LOG_SUM_EXP},
 };
 
-/* Of whole numbers: what stays whole. */
+/* Of whole numbers: what stays whole. Their means are cut, as C divides. */
 static bool takes(const any_state *s)
 {
     bool small = s->t == RU_I8 || s->t == RU_U8 || s->t == RU_BOOL;
     bool picks = s->op == RU_KERN_RED_MAX || s->op == RU_KERN_RED_MIN;
     bool whole = s->t == RU_I64 || s->t == RU_I32 || (small && picks);
     return s->t == RU_F32 || (s->t == RU_F64 && s->end != E_LOG_SUM_EXP) ||
-           (whole && s->end == E_NONE);
+           (whole && (s->end == E_NONE || (s->end == E_MEAN && !small && s->count <= INT32_MAX)));
 }
 
 /* From the last dim on: merge neighbours of one kind. */
