@@ -30,6 +30,12 @@ static void close_stream(rui_driver *d)
     d->stream = NULL;
 }
 
+void rui_driver_data(rui_driver *d)
+{
+    close_stream(d);
+    d->fed_step = -1;
+}
+
 void rui_driver_fini(rui_driver *d)
 {
     close_stream(d);

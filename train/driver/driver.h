@@ -142,6 +142,8 @@ typedef struct rui_driver {
 
 void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops, void *self);
 void rui_driver_fini(rui_driver *d);
+/* Between two runs of rui_drive: the samples of t->train_set are others from now on. */
+void rui_driver_data(rui_driver *d);
 /* Turn after turn, until QUIT. */
 void rui_drive(rui_driver *d);
 

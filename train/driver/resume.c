@@ -38,6 +38,18 @@ ru_status rui_trainer_columns_before(const rui_trainer *t, ru_columns *out, ru_e
     return st == RU_E_MISSING ? RU_OK : st;
 }
 
+ru_status rui_trainer_classes_before(const rui_trainer *t, ru_data_options *out, ru_err *err)
+{
+    ru_ckpt_info from;
+    ru_status st = ru_ckpt_find(t->out, t->arena, &from, err);
+    if (st == RU_OK) {
+        out->classes = from.facts.classes;
+        out->class_names = from.facts.class_names;
+        out->n_class_names = from.facts.n_class_names;
+    }
+    return st == RU_E_MISSING ? RU_OK : st;
+}
+
 /* A resumed run goes on in the order of samples it began with. */
 static ru_status same_order(const rui_trainer *t, const ru_job *before, ru_err *err)
 {

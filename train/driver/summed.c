@@ -169,6 +169,8 @@ static ru_status begin(owner *a, ru_err *err)
                          .steps = t->steps_end,
                          .count = a->vec.count,
                          .state_bytes = a->vec.state_bytes,
+                         .batch = t->job->train.batch,
+                         .dir = t->out,
                          .decisions = t->decisions};
     if (t->saved_step != t->step_done) {
         RU_TRY(rui_trainer_save(t, err));
@@ -193,8 +195,11 @@ static ru_status wait_for(owner *a, ru_err *err)
         if (a->next.state != NULL) {
             RU_TRY(rui_summed_state_read(&a->vec, t, a->next.state, err));
         }
+        if (a->next.idle && t->saved_step != t->step_done) {
+            RU_TRY(rui_trainer_save(t, err));
+        }
         RU_TRY(a->ops->next(a->self, t->step_done, &a->next, err));
-    } while (a->next.state != NULL);
+    } while (a->next.state != NULL || a->next.idle);
     return RU_OK;
 }
 

@@ -15,6 +15,7 @@
 #define RU_TRAIN_DRIVER_SUMMED_H
 
 #include "run/decisions.h"
+#include "run/rundir.h"
 #include "train/driver/trainer.h"
 
 typedef struct ru_summed_start {
@@ -22,6 +23,8 @@ typedef struct ru_summed_start {
     int64_t steps;           /* of the whole run */
     int64_t count;           /* floats of a gradient vector */
     int64_t state_bytes;     /* of the state */
+    int64_t batch;           /* samples of a step */
+    const char *dir;         /* of the run */
     const char *facts;       /* text of state.json: job and facts, for the workers */
     ru_decisions *decisions; /* of the run */
 } ru_summed_start;
@@ -31,6 +34,7 @@ typedef struct ru_summed_next {
     const float *sums; /* [count] of the step; view until the next call */
     void *state; /* [state_bytes] write the state there, then ask again; NULL: nobody wants it */
     const char *ended; /* "stopped"; NULL: the run goes on */
+    bool idle;         /* no step comes for a while: save a checkpoint, then ask again */
 } ru_summed_next;
 
 typedef struct ru_summed_ops {
@@ -50,6 +54,13 @@ RU_MUST_USE ru_status ru_train_summed(const ru_train_options *opt, uint32_t work
 
 typedef struct ru_summed_worker ru_summed_worker;
 
+/* Files of data.follow, one behind the other. */
+typedef struct ru_summed_files {
+    const char *const *paths; /* [n] */
+    uint32_t n;
+    int64_t before, samples; /* of the run before the first file; in these */
+} ru_summed_files;
+
 typedef struct ru_summed_task {
     int64_t first, n;  /* samples of each batch; n > 0 */
     int64_t step;      /* done */
@@ -66,8 +77,20 @@ typedef struct ru_summed_task {
 RU_MUST_USE ru_status ru_summed_worker_open(const char *facts, int64_t facts_bytes,
                                             uint32_t threads, ru_arena *arena,
                                             ru_summed_worker **out, ru_err *err);
+/* The job of `facts`, in `arena`. Errors: RU_E_DATA, RU_E_CONFIG. */
+RU_MUST_USE ru_status ru_summed_job(const char *facts, int64_t facts_bytes, ru_arena *arena,
+                                    ru_rundir *out, ru_err *err);
+/* Its training data as workers read them; n_paths > 0: these files instead. Errors: RU_E_DATA when
+ * samples have another shape than those of the run; those of opening. */
+RU_MUST_USE ru_status ru_summed_data(const ru_rundir *run, const char *const *paths,
+                                     uint32_t n_paths, ru_dataset **out, ru_err *err);
+/* With data.follow, before each task and behind its build: it reads these. Errors: as above;
+ * RU_E_DATA when there are more or fewer samples than said. */
+RU_MUST_USE ru_status ru_summed_worker_files(ru_summed_worker *w, const ru_summed_files *files,
+                                             ru_err *err);
 void ru_summed_worker_close(ru_summed_worker *w);          /* NULL is fine */
 int64_t ru_summed_worker_batch(const ru_summed_worker *w); /* samples of a step */
+bool ru_summed_worker_follows(const ru_summed_worker *w);  /* does each task have files? */
 /* The executable of a share, with the sizes of vector and state. Errors: those of ru_exe_open. */
 RU_MUST_USE ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t *count,
                                              int64_t *state_bytes, ru_err *err);

@@ -14,8 +14,9 @@ struct ru_summed_worker {
     ru_arena *arena, builds;
     rui_summed_vec vec;
     float *sums;
-    int64_t n;    /* of the executable; 0: none */
-    int64_t step; /* done; -1: the state is of none */
+    int64_t n;      /* of the executable; 0: none */
+    int64_t step;   /* done; -1: the state is of none */
+    int64_t before; /* samples of the run before those of the data */
     const ru_summed_task *task;
     bool built, last;
     ru_status st;
@@ -25,43 +26,64 @@ struct ru_summed_worker {
 /* -- opening --------------------------------------------------------------------------------------
  */
 
-static ru_status open_data(ru_summed_worker *w, ru_err *err)
+ru_status ru_summed_job(const char *facts, int64_t facts_bytes, ru_arena *arena, ru_rundir *out,
+                        ru_err *err)
 {
-    const ru_model_facts *f = &w->run.ckpt.facts;
-    ru_data_options d = ru_job_data_options(&w->run.job, false);
-    d.class_names = f->class_names;
-    d.n_class_names = f->n_class_names;
-    d.columns = f->columns.n > 0 ? &f->columns : NULL;
-    d.classes = f->classes;
-    d.context = d.context != 0 || f->x.rank != 1 ? d.context : f->x.dims[0];
-    d.cache.kind = d.cache.kind == RU_CACHE_AUTO ? RU_CACHE_NONE : d.cache.kind;
-    RU_TRY(ru_dataset_open(&d, &w->t.train_set, err));
+    const char *text = ru_arena_strn(arena, facts, facts_bytes);
+    if (text == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a job");
+    }
+    RU_TRY(
+        ru_ckpt_parse("the run", "the job of the run", text, facts_bytes, arena, &out->ckpt, err));
+    RU_TRY(ru_job_parse("the job of the run", out->ckpt.job_yaml, arena, &out->job, err));
+    out->job.storage.n = 0; /* copies of data on other machines */
+    return RU_OK;
+}
+
+ru_status ru_summed_data(const ru_rundir *run, const char *const *paths, uint32_t n_paths,
+                         ru_dataset **out, ru_err *err)
+{
+    const ru_model_facts *f = &run->ckpt.facts;
+    ru_data_options o = ru_job_data_options(&run->job, false);
+    ru_dataset *d;
+    o.paths = n_paths > 0 ? paths : o.paths;
+    o.n_paths = n_paths > 0 ? n_paths : o.n_paths;
+    o.class_names = f->class_names;
+    o.n_class_names = f->n_class_names;
+    o.columns = f->columns.n > 0 ? &f->columns : NULL;
+    o.classes = f->classes;
+    o.context = o.context != 0 || f->x.rank != 1 ? o.context : f->x.dims[0];
+    o.cache.kind = o.cache.kind == RU_CACHE_AUTO ? RU_CACHE_NONE : o.cache.kind;
+    RU_TRY(ru_dataset_open(&o, &d, err));
     const ru_field *fields;
-    uint32_t n = ru_dataset_fields(w->t.train_set, &fields);
+    uint32_t n = ru_dataset_fields(d, &fields);
     if (n < 2 || !ru_type_equal(&fields[0].type, &f->x) || !ru_type_equal(&fields[1].type, &f->y)) {
+        ru_dataset_close(d);
         return RU_FAIL(err, RU_E_DATA,
                        "the training data of this function have another shape than those of the "
                        "run; check that both read the same files");
     }
+    *out = d;
+    return RU_OK;
+}
+
+static ru_status take_data(ru_summed_worker *w, const ru_summed_files *files, ru_err *err)
+{
+    RU_TRY(ru_summed_data(&w->run, files->paths, files->n, &w->t.train_set, err));
     w->t.count = ru_dataset_count(w->t.train_set);
+    w->before = files->before;
     return w->t.count > 0 ? RU_OK : RU_FAIL(err, RU_E_DATA, "the training data contains no sample");
 }
 
 static ru_status open_all(ru_summed_worker *w, const char *facts, int64_t facts_bytes,
                           uint32_t threads, ru_err *err)
 {
-    const char *text = ru_arena_strn(w->arena, facts, facts_bytes);
-    if (text == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a job");
-    }
-    RU_TRY(ru_ckpt_parse("the run", "the job of the run", text, facts_bytes, w->arena, &w->run.ckpt,
-                         err));
-    RU_TRY(ru_job_parse("the job of the run", w->run.ckpt.job_yaml, w->arena, &w->run.job, err));
+    const ru_summed_files all = {0};
+    RU_TRY(ru_summed_job(facts, facts_bytes, w->arena, &w->run, err));
     ru_job *job = &w->run.job;
     job->train.threads = threads > 0 ? threads : job->train.threads;
-    job->storage.n = 0; /* copies of data on other machines */
     w->t.optimizer = ru_job_optimizer_get(job);
-    RU_TRY(open_data(w, err));
+    RU_TRY(job->data.follow_ns > 0 ? RU_OK : take_data(w, &all, err));
     RU_TRY(ru_model_open(job, &w->run.ckpt.facts, NULL, w->arena, &w->t.model, err));
     return rui_trainer_class_weights(&w->t, err);
 }
@@ -108,7 +130,7 @@ static ru_share share_of(const ru_summed_worker *w)
     return (ru_share){.first = w->task->first,
                       .n = w->task->n,
                       .batch = batch,
-                      .at = w->t.step_done * batch + w->task->first,
+                      .at = w->t.step_done * batch + w->task->first - w->before,
                       .done = (double)w->t.step_done,
                       .gain = 1};
 }
@@ -208,9 +230,29 @@ ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t *count,
     return RU_OK;
 }
 
+ru_status ru_summed_worker_files(ru_summed_worker *w, const ru_summed_files *files, ru_err *err)
+{
+    RU_CHECK(w->n > 0); /* built */
+    rui_driver_data(&w->d);
+    ru_dataset_close(w->t.train_set);
+    w->t.train_set = NULL;
+    RU_TRY(take_data(w, files, err));
+    return w->t.count == files->samples
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA,
+                         "%s and the files behind it have %lld samples, but they had %lld when the "
+                         "run counted them; leave files as they are until they are read",
+                         files->paths[0], (long long)w->t.count, (long long)files->samples);
+}
+
 int64_t ru_summed_worker_batch(const ru_summed_worker *w)
 {
     return w->run.job.train.batch;
+}
+
+bool ru_summed_worker_follows(const ru_summed_worker *w)
+{
+    return w->run.job.data.follow_ns > 0;
 }
 
 int64_t ru_summed_worker_step(const ru_summed_worker *w)

@@ -105,7 +105,7 @@ const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t siz
     ru_text text = ru_text_into(into, size_bytes);
     bool fits = ru_dataset_fields(t->train_set, &f) == 2 && type->dtype == RU_F32 &&
                 ru_type_bytes(type) <= BYTES_MAX && ru_type_bytes(&f[1].type) <= BYTES_MAX;
-    for (int64_t i = 0; fits && i < LOOK && i < t->count; i++) {
+    for (int64_t i = 0; fits && i < LOOK && i < ru_dataset_count(t->train_set); i++) {
         fits = ru_dataset_read(t->train_set, i, fields, NULL) == RU_OK;
         for (int64_t k = 0; fits && k < ru_type_count(type); k++) {
             most = fabsf(x[k]) > most ? fabsf(x[k]) : most;

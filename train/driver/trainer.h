@@ -36,8 +36,11 @@ typedef struct ru_train_options {
     bool progress;         /* ... with the progress, which it draws */
     struct ru_lr_sweep *sweep; /* rates to try instead of the job's schedule; NULL: none */
     ru_run_opened opened;      /* fn NULL: nobody wants to know */
-    const char *cut_asked;     /* what the policy `pipe`, or `place`, was asked for the job's cut
-                                  (JSON); NULL: the     job names it */
+    const char *const *files;  /* [n_files] of data.train that show what samples of data.follow look
+                                  like; others train on them */
+    uint32_t n_files;
+    const char *cut_asked; /* what the policy `pipe`, or `place`, was asked for the job's cut
+                              (JSON); NULL: the     job names it */
 } ru_train_options;
 
 typedef struct ru_train_result {

@@ -184,6 +184,11 @@ RU_MUST_USE ru_status rui_trainer_look_back(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_columns_before(const rui_trainer *t, ru_columns *out,
                                                  ru_err *err);
 
+/* The classes that a run which is resumed began with; `out` keeps its own when they are not known.
+ */
+RU_MUST_USE ru_status rui_trainer_classes_before(const rui_trainer *t, ru_data_options *out,
+                                                 ru_err *err);
+
 /* Several workers count samples by steps. Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err);
 

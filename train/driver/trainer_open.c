@@ -19,6 +19,19 @@
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 
+/* What tells others which samples to train on has some of them, and no end. */
+static ru_status open_some(rui_trainer *t, ru_data_options *train, ru_err *err)
+{
+    if (t->opt->n_files == 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "data.follow is for training on functions; add --functions local to `rubato "
+                       "train`, or leave the key out");
+    }
+    train->paths = t->opt->files;
+    train->n_paths = t->opt->n_files;
+    return t->opt->resume ? rui_trainer_classes_before(t, train, err) : RU_OK;
+}
+
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
 {
     ru_columns before = {0};
@@ -28,6 +41,8 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
         RU_TRY(rui_trainer_columns_before(t, &before, err));
         train.columns = &before;
     }
+    bool follows = t->job->data.follow_ns > 0;
+    RU_TRY(follows ? open_some(t, &train, err) : RU_OK);
     bool chooses = train.cache.kind == RU_CACHE_AUTO;
     train.cache.kind = chooses ? RU_CACHE_NONE : train.cache.kind;
     RU_TRY(ru_dataset_open(&train, &t->train_set, err));
@@ -35,6 +50,7 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
     if (t->count < 1) {
         return RU_FAIL(err, RU_E_DATA, "the training data contains no sample");
     }
+    t->count = follows ? INT64_MAX / 4 : t->count;
     RU_TRY(chooses ? rui_keep_choose(t, &train, err) : RU_OK);
     RU_TRY(ru_model_facts_from(t->train_set, t->arena, facts, err));
     if (!ru_job_has_test(t->job)) {
@@ -358,7 +374,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
         .precision = precisions[j->precision],
         .parameters = t->step.parameters,
         .batch = j->batch,
-        .train_samples = t->count,
+        .train_samples = ru_dataset_count(t->train_set),
         .test_samples = t->test_set != NULL ? ru_dataset_count(t->test_set) : 0,
         .threads = j->threads != 0 ? j->threads : ru_pool_cores(),
         .arena_bytes = s.arena_bytes,

@@ -137,7 +137,7 @@ static ru_status put_job(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_
                           .model = t->model.name,
                           .data = "",
                           .batch = t->job->train.batch,
-                          .samples = t->count,
+                          .samples = ru_dataset_count(t->train_set),
                           .steps = t->steps_end == INT64_MAX ? 0 : t->steps_end,
                           .parameters = t->step.parameters,
                           .workers_min = 1,

@@ -440,6 +440,7 @@ static ru_status job_check(const void *section, ru_err *err)
     RU_TRY(rui_job_name_check(job->name, err));
     RU_TRY(ru_job_metrics_check(&job->train, err));
     RU_TRY(check_class_weights(&job->train.class_weights, err));
+    RU_TRY(rui_job_follow_check(job, err));
     if (job->data.cache != RU_CACHE_NONE && job->storage.n == 0) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "data.cache is %s, but there is no place to keep samples; name a folder: "

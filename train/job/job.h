@@ -49,9 +49,10 @@ typedef struct ru_job_data {
     ru_columns_options columns;
     bool header, one_hot, strict, direct;
     uint32_t threads;
-    int64_t memory;   /* of batches and requests ahead */
-    uint32_t shuffle; /* ru_shuffle */
-    uint32_t cache;   /* ru_cache_kind */
+    int64_t memory;                  /* of batches and requests ahead */
+    int64_t follow_ns, follow_queue; /* 0: no new files; samples */
+    uint32_t shuffle;                /* ru_shuffle */
+    uint32_t cache;                  /* ru_cache_kind */
 } ru_job_data;
 
 typedef struct ru_job_sgd {

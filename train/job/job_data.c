@@ -15,6 +15,15 @@ static const ru_conf_field data_fields[] = {
            "files or folders of the training data, relative to the job file's folder, or "
            "addresses (https://, s3://)"),
     RU_ROW(TEXT_LIST, ru_job_data, test, "[]", "files or folders of the test data"),
+    RU_ROW_AS(
+        "follow", TIME, ru_job_data, follow_ns, "0s",
+        "with --functions: files that come to the folder of 'train' are new samples, each used "
+        "once, in the order of arrival; a file counts when its size and time are the same "
+        "in two looks that are so long apart; 0s: no",
+        RU_IN(0, 1e18)),
+    RU_ROW(I64, ru_job_data, follow_queue, "0",
+           "data.follow, -w MIN:MAX: one worker for each so many samples that wait; 0: 16 batches",
+           RU_IN(0, 1e15)),
     RU_ROW(TEXT, ru_job_data, token_file, "",
            "file with the bearer token for https addresses; readable by its owner only"),
     RU_ROW(F64, ru_job_data, validation, "0",
@@ -146,6 +155,47 @@ static ru_status data_check(const void *section, ru_err *err)
     return columns_check(d, err);
 }
 
+/* What would need samples to be there from the beginning, or more than once. */
+ru_status rui_job_follow_check(const ru_job *job, ru_err *err)
+{
+    static const char *const able[] = {"csv", "libsvm", "tar", "tfrecord"};
+    const ru_job_data *d = &job->data;
+    const ru_job_train *t = &job->train;
+    const ru_augment none = {0};
+    const struct {
+        bool set;
+        const char *key;
+    } rows[] = {
+        {d->validation > 0, "data.validation (data.test may name files)"},
+        {d->count > 0, "data.count"},
+        {d->cache != RU_CACHE_NONE, "data.cache"},
+        {memcmp(&d->augment, &none, sizeof none) != 0, "data.augment"},
+        {t->epochs > 0, "train.epochs (train.steps may end the run)"},
+        {t->batch_schedule.n > 0, "train.batch_schedule"},
+        {t->class_weights.n > 0 && strcmp(t->class_weights.at[0], "balanced") == 0,
+         "train.class_weights: balanced (numbers may stand there)"},
+    };
+    bool fits = false;
+    if (d->follow_ns == 0) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(able); k++) {
+        fits = fits || strcmp(formats[d->format], able[k]) == 0;
+    }
+    if (!fits || d->train.n != 1 || ru_data_is_address(d->train.at[0])) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "data.follow needs one folder as data.train, with files of format csv, "
+                       "libsvm, tar or tfrecord");
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (rows[k].set) {
+            return RU_FAIL(err, RU_E_CONFIG, "data.follow does not go with %s; leave it out",
+                           rows[k].key);
+        }
+    }
+    return RU_OK;
+}
+
 const ru_conf_table rui_job_data_table = RU_TABLE(
     "data", ru_job_data, data_fields, "training and test data",
     .called =
@@ -171,7 +221,8 @@ bool ru_job_has_test(const ru_job *job)
 
 ru_shuffle ru_job_shuffle(const ru_job *job)
 {
-    return job->train.shuffle ? (ru_shuffle)job->data.shuffle : RU_SHUFFLE_NONE;
+    bool any = job->train.shuffle && job->data.follow_ns == 0;
+    return any ? (ru_shuffle)job->data.shuffle : RU_SHUFFLE_NONE;
 }
 
 ru_data_options ru_job_data_options(const ru_job *job, bool test)

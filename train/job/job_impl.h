@@ -8,12 +8,15 @@
 
 #include "base/conf.h"
 #include "data/reader.h"
+#include "train/job/job.h"
 
 extern const ru_conf_table rui_augment_table; /* of ru_augment */
 
 /* One row of a table: the member has the key's name. */
 /* job_optim.c */
 extern const ru_conf_table rui_job_data_table;
+/* job_data.c. Errors: RU_E_CONFIG for what does not go with data.follow. */
+RU_MUST_USE ru_status rui_job_follow_check(const ru_job *job, ru_err *err);
 extern const ru_conf_table rui_job_federated_table; /* job_federated.c */
 extern const ru_conf_table rui_job_optimizer_table, rui_job_schedule_table, rui_job_group_table;
 

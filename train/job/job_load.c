@@ -192,7 +192,8 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
             return full(err);
         }
     }
-    if (job.train.epochs == 0 && job.train.steps == 0 && job.train.until.n == 0) {
+    if (job.train.epochs == 0 && job.train.steps == 0 && job.train.until.n == 0 &&
+        job.data.follow_ns == 0) {
         job.train.epochs = 1;
     }
     *out = job;
