@@ -16,6 +16,8 @@ typedef struct order { /* a call */
     uint32_t epoch, rank, workers;
     int64_t first, end, steps;
     double left_s;
+    ru_conf_texts files;
+    int64_t before, samples;
 } order;
 
 static const ru_conf_field order_fields[] = {
@@ -30,6 +32,9 @@ static const ru_conf_field order_fields[] = {
     RU_ROW(I64, order, end, NULL, "steps at the end of the call", RU_IN(0, 1e15)),
     RU_ROW(I64, order, steps, NULL, "of the whole run", RU_IN(0, 1e15)),
     RU_ROW(F64, order, left_s, "0", "time of the call; 0: no limit", RU_IN(0, 1e9)),
+    RU_ROW(TEXT_LIST, order, files, "[]", "of data.follow"),
+    RU_ROW(I64, order, before, "0", "samples before them", RU_IN(0, 1e18)),
+    RU_ROW(I64, order, samples, "0", "in them", RU_IN(0, 1e18)),
     RU_ROW(TEXT, order, facts, NULL, "text of state.json"),
 };
 static const ru_conf_table order_table = RU_TABLE("call", order, order_fields, NULL);
@@ -81,6 +86,25 @@ static ru_status open_job(ru_func_worker *w, const order *o, ru_err *err)
     return ru_summed_worker_open(o->facts, n, w->threads, &w->arena, &w->worker, err);
 }
 
+/* The files of a call hold all samples of its steps. */
+static ru_status take_files(ru_func_worker *w, const order *o, int64_t batch, ru_err *err)
+{
+    const ru_summed_files f = {
+        .paths = o->files.at, .n = o->files.n, .before = o->before, .samples = o->samples};
+    if (ru_summed_worker_follows(w->worker) != (f.n > 0)) {
+        return RU_FAIL(err, RU_E_DATA, "the call names %u files for its job", f.n);
+    }
+    if (f.n == 0) {
+        return RU_OK;
+    }
+    if (o->end > INT64_MAX / 4 / batch || o->first * batch < f.before ||
+        o->end * batch - f.before > f.samples) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "the files of the call do not hold the samples of its steps");
+    }
+    return ru_summed_worker_files(w->worker, &f, err);
+}
+
 static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_arena *arena,
                        ru_err *err)
 {
@@ -92,6 +116,7 @@ static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_aren
                         .sum = sum,
                         .self = w};
     RU_TRY(ru_summed_worker_build(w->worker, t.n, &w->count, &bytes, err));
+    RU_TRY(take_files(w, o, batch, err));
     if (w->state_of != w->job || ru_summed_worker_step(w->worker) != o->first) {
         void *state = ru_arena_alloc(arena, bytes, 64);
         if (state == NULL) {

@@ -250,6 +250,7 @@ static void on_wake(void *self, ru_time now)
         }
     }
     set_window(a);
+    rui_functions_follow_more(a);
 }
 
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)
@@ -325,7 +326,7 @@ static ru_status open_functions(rui_functions *a, ru_err *err)
                  .tries_max = 1, /* what runs twice must be of two epochs */
                  .limit_ns = o->scale.life_ns,
                  .start_max_ns = start_ns,
-                 .keep_ns = keep_ns},
+                 .keep_ns = a->follow.files != NULL ? RUI_FUNCTIONS_IDLE_NS : keep_ns},
         .argv = o->argv,
         .url = o->url,
         .name = o->name,
@@ -347,6 +348,7 @@ static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
     RU_TRY(ru_loop_waker(a->loop, on_wake, a, &a->waker, err));
     RU_TRY(open_store(a, err));
     RU_TRY(open_functions(a, err));
+    RU_TRY(a->follow.files != NULL ? rui_functions_follow_open(a, err) : RU_OK);
     int fd = ru_self_stop_fd();
     RU_TRY(fd >= 0 ? ru_loop_fd(a->loop, fd, READ, on_stop, a, err) : RU_OK);
     a->begun = ru_clock_now();
@@ -354,7 +356,8 @@ static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
                ? ru_func_scale_init(&a->scale, &a->opt->scale, a->begun, err)
                : RU_OK);
     ru_log(RU_LOG_INFO, "functions", "begin", "the store is at %s", a->reach);
-    return ru_thread_start(&a->thread, "functions", thread_main, a, err);
+    RU_TRY(ru_thread_start(&a->thread, "functions", thread_main, a, err));
+    return a->follow.files != NULL ? rui_functions_follow_start(a, err) : RU_OK;
 }
 
 /* Main thread: `step` steps are updated. */
@@ -370,9 +373,9 @@ static ru_status next(void *self, int64_t at, ru_summed_next *out, ru_err *err)
     ru_mutex_unlock(&a->lock);
     ru_loop_wake(a->loop, a->waker);
     ru_mutex_lock(&a->lock);
-    const rui_functions_slot *s = &a->slot;
+    rui_functions_slot *s = &a->slot;
     while (s->ended == NULL && s->why.status == RU_OK && (s->wanted != at || s->written) &&
-           s->ready <= at) {
+           s->ready <= at && (!s->idle || s->rested)) {
         ru_cond_wait(&a->changed, &a->lock);
     }
     ru_status st = s->why.status;
@@ -384,6 +387,8 @@ static ru_status next(void *self, int64_t at, ru_summed_next *out, ru_err *err)
         st = RU_OK;
     } else if (s->wanted == at && !s->written) {
         out->state = a->state;
+    } else if (s->ready <= at) {
+        out->idle = s->rested = true;
     } else {
         out->sums = a->sums[at % RUI_FUNCTIONS_AHEAD];
     }
@@ -397,8 +402,10 @@ static void end(void *self)
     if (a->thread.started) {
         ru_mutex_lock(&a->lock);
         a->slot.ending = true;
+        ru_cond_broadcast(&a->changed);
         ru_mutex_unlock(&a->lock);
         ru_loop_wake(a->loop, a->waker);
+        ru_thread_join(&a->follow.thread);
         ru_thread_join(&a->thread);
         rui_functions_tell(a);
     }
@@ -414,6 +421,7 @@ static void close_all(rui_functions *a)
         free(a->sums[k]);
     }
     free(a->state);
+    rui_functions_follow_close(a);
     ru_arena_fini(&a->loop_arena);
     ru_cond_fini(&a->changed);
     ru_mutex_fini(&a->lock);
@@ -428,10 +436,16 @@ ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *ar
         return RU_FAIL(err, RU_E_MEM, "no memory for training on functions");
     }
     *a = (rui_functions){.opt = opt, .arena = arena, .slot = {.wanted = -1}};
+    ru_train_options train = *opt->train;
     ru_arena_init(&a->loop_arena, 0);
+    ru_arena_init(&a->follow.arena, 0);
     ru_mutex_init(&a->lock);
     ru_cond_init(&a->changed);
-    ru_status st = ru_train_summed(opt->train, opt->scale.workers_max, &ops, a, arena, out, err);
+    ru_status st = train.job->data.follow_ns > 0
+                       ? rui_functions_first(a, &train.files, &train.n_files, err)
+                       : RU_OK;
+    st = st == RU_OK ? ru_train_summed(&train, opt->scale.workers_max, &ops, a, arena, out, err)
+                     : st;
     close_all(a);
     if (st == RU_OK && a->slot.ended == NULL && a->slot.why.status != RU_OK) {
         st = RU_FAIL(err, a->slot.why.status, "%s; the checkpoint of %s is saved for --resume",

@@ -11,6 +11,10 @@
  * A step counts when all sums of it are in the store; then the main thread makes its update, and
  * workers make theirs. Workers are at most three steps ahead of the main thread.
  *
+ * With data.follow a third thread looks for new files (fleet/follow.h). Workers are called for the
+ * samples that wait, so many by their number, and none while no step can be made of them. Deadline
+ * and budget end such a run.
+ *
  * A run that fails saves a checkpoint of the steps that are done.
  *
  * Thread: main. */
@@ -32,10 +36,11 @@ typedef struct ru_functions_train_options {
     const char *reach;  /* HOST:PORT under which functions reach it; NULL: where it listens */
 } ru_functions_train_options;
 
-/* Does the policy `scale` choose workers and memory? */
+/* Does the policy `scale` choose workers and memory? It needs to know how many steps there are. */
 static inline bool ru_functions_scales(const ru_functions_train_options *o)
 {
-    return o->scale.deadline_ns > 0 || o->scale.budget_usd > 0;
+    return (o->scale.deadline_ns > 0 || o->scale.budget_usd > 0) &&
+           o->train->job->data.follow_ns == 0;
 }
 
 /* Until all steps are done, or the job ends before. Errors: those of ru_train_summed; RU_E_PEER

@@ -81,6 +81,24 @@ static void on_done(void *self, const ru_function_outcome *o)
     rui_functions_answered(c->a);
 }
 
+static ru_status put_files(rui_functions *a, const ru_func_call *call, ru_arena *arena, ru_json *j,
+                           ru_err *err)
+{
+    ru_follow_part p;
+    if (a->follow.files == NULL) {
+        return RU_OK;
+    }
+    RU_TRY(rui_functions_follow_files(a, call, arena, &p, err));
+    ru_json_open(j, "files", '[');
+    for (uint32_t k = 0; k < p.n; k++) {
+        ru_json_str(j, NULL, p.paths[k]);
+    }
+    ru_json_close(j);
+    ru_json_i64(j, "before", p.before);
+    ru_json_i64(j, "samples", p.samples);
+    return RU_OK;
+}
+
 void rui_functions_call(rui_functions *a, const ru_func_call *call)
 {
     ru_arena scratch;
@@ -103,9 +121,12 @@ void rui_functions_call(rui_functions *a, const ru_func_call *call)
     ru_json_i64(&j, "end", call->end);
     ru_json_i64(&j, "steps", a->run.steps);
     ru_json_f64(&j, "left_s", (double)a->opt->scale.life_ns * 1e-9);
+    ru_status st = put_files(a, call, &scratch, &j, &err);
     ru_json_str(&j, "facts", a->run.facts);
     ru_json_close(&j);
-    ru_status st = c == NULL || body.cut ? RU_FAIL(&err, RU_E_MEM, "no memory for a call") : RU_OK;
+    if (st == RU_OK && (c == NULL || body.cut)) {
+        st = RU_FAIL(&err, RU_E_MEM, "no memory for a call");
+    }
     if (st == RU_OK) {
         *c = (calling){.a = a, .call = *call};
         st = ru_function_host_call(a->host, call->memory_mb, body.p, body.n, on_done, c, &err);

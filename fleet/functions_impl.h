@@ -6,6 +6,7 @@
 
 #include "env/thread.h"
 #include "fleet/exchange/store.h"
+#include "fleet/follow.h"
 #include "fleet/func.h"
 #include "fleet/func_scale.h"
 #include "fleet/functions.h"
@@ -14,6 +15,7 @@
 #include "web/keys.h"
 
 enum { RUI_FUNCTIONS_AHEAD = 3, RUI_FUNCTIONS_TOKEN = 16 };
+#define RUI_FUNCTIONS_IDLE_NS INT64_C(5000000000) /* of an instance, with data.follow */
 
 /* What one thread has for the other. Under `lock`. */
 typedef struct rui_functions_slot {
@@ -23,8 +25,22 @@ typedef struct rui_functions_slot {
     bool written;      /* it is in `state` */
     bool ending;       /* the main thread needs no more */
     const char *ended; /* "stopped" */
+    int64_t arrived;   /* data.follow: samples that are noted on the disk */
+    bool idle;         /* data.follow: no step comes before more of them do */
+    bool rested;       /* the main thread knows it */
     ru_err why;        /* status other than RU_OK: it has failed */
 } rui_functions_slot;
+
+/* New files as samples (data.follow). */
+typedef struct rui_functions_follow {
+    ru_follow *files; /* under `lock`, but for looks; NULL: the samples are those of the job */
+    ru_arena arena;
+    ru_rundir run; /* follow thread */
+    ru_thread thread;
+    ru_log_file *log;  /* RUN/follow.jsonl. Loop thread */
+    bool waits, spent; /* for samples; the budget. Loop thread */
+    int64_t told;      /* arrived samples, as the log has them. Loop thread */
+} rui_functions_follow;
 
 typedef struct rui_functions {
     const ru_functions_train_options *opt;
@@ -53,9 +69,10 @@ typedef struct rui_functions {
     uint32_t fetching;                   /* sums on their way from there */
     struct rui_functions_held *held;     /* answers that wait for them */
     bool ending;
-    bool busy, memory;                  /* memory: a worker had too little */
-    ru_func_choice choice;              /* in force; workers 0: none yet */
-    ru_func_scale scale;                /* with a deadline or a budget */
+    bool busy, memory;     /* memory: a worker had too little */
+    ru_func_choice choice; /* in force; workers 0: none yet */
+    ru_func_scale scale;   /* with a deadline or a budget */
+    rui_functions_follow follow;
     ru_time begun, epoch_at, summed_at; /* run, epoch, last step of it; ns 0: none */
     int64_t steps_ns, init_ns;          /* of the choice: its n_steps together; before the first */
     uint32_t n_steps;
@@ -89,6 +106,21 @@ void rui_functions_far_state(rui_functions *a, const ru_shard_key *k);
 bool rui_functions_holds(rui_functions *a, const ru_func_answer *ans);
 /* functions_call.c. Loop thread: call a worker; its ANSWER follows. */
 void rui_functions_call(rui_functions *a, const ru_func_call *call);
+/* functions_follow.c. Main thread: wait for files that show what samples look like, *files in
+ * a->follow.arena. Errors: RU_E_CANCELLED, RU_E_MISSING; those of the folder. */
+RU_MUST_USE ru_status rui_functions_first(rui_functions *a, const char *const **files, uint32_t *n,
+                                          ru_err *err);
+/* The run has a folder; then its thread looks for files until slot.ending. */
+RU_MUST_USE ru_status rui_functions_follow_open(rui_functions *a, ru_err *err);
+RU_MUST_USE ru_status rui_functions_follow_start(rui_functions *a, ru_err *err);
+void rui_functions_follow_close(rui_functions *a);
+/* Loop thread: choose by the samples that are there, or wait for more. */
+void rui_functions_follow_choose(rui_functions *a);
+/* Loop thread: more of them may be there. */
+void rui_functions_follow_more(rui_functions *a);
+/* Loop thread: the files of a call. Owner: arena. */
+RU_MUST_USE ru_status rui_functions_follow_files(rui_functions *a, const ru_func_call *call,
+                                                 ru_arena *arena, ru_follow_part *out, ru_err *err);
 /* functions_scale.c. Loop thread: what was chosen has run; choose what comes next. */
 void rui_functions_choose(rui_functions *a);
 /* A step is summed. */

@@ -29,17 +29,30 @@ static void measure(rui_functions *a)
     a->n_steps = 0;
 }
 
-/* The last choice did the rest of the job: calls that answered, and those that end now. */
-static void measure_rest(rui_functions *a, ru_time now)
+/* Of the calls under way. */
+static double running_usd(const rui_functions *a, ru_time now)
 {
     const ru_func_scale_options *o = &a->opt->scale;
     double running_s = (double)ru_time_since(now, a->epoch_at) * 1e-9;
-    double usd = spent_usd(a) - a->chosen_usd +
-                 a->choice.workers *
-                     (a->choice.memory_mb / 1024.0 * running_s * o->usd_per_gb_s + o->usd_per_call);
+    return a->choice.workers *
+           (a->choice.memory_mb / 1024.0 * running_s * o->usd_per_gb_s + o->usd_per_call);
+}
+
+/* The last choice did the rest of the job: calls that answered, and those that end now. */
+static void measure_rest(rui_functions *a, ru_time now)
+{
+    double usd = spent_usd(a) - a->chosen_usd + running_usd(a, now);
     ru_decisions_measured(a->run.decisions, &ru_policy_scale, "job_s", RU_NAN,
                           (double)ru_time_since(now, a->chosen_at) * 1e-9);
     ru_decisions_measured(a->run.decisions, &ru_policy_scale, "job_usd", RU_NAN, usd);
+}
+
+static void stop(rui_functions *a, const char *why)
+{
+    ru_log(RU_LOG_WARN, "functions", "budget",
+           "the run stops after step %lld: %s; a larger --budget and --resume continue it",
+           (long long)a->done, why);
+    rui_functions_stop(a);
 }
 
 void rui_functions_took(rui_functions *a, ru_time now)
@@ -56,14 +69,12 @@ void rui_functions_took(rui_functions *a, ru_time now)
         measure(a); /* before the run is closed */
         measure_rest(a, now);
     }
-}
-
-static void stop(rui_functions *a, const char *why)
-{
-    ru_log(RU_LOG_WARN, "functions", "budget",
-           "the run stops after step %lld: %s; a larger --budget and --resume continue it",
-           (long long)a->done, why);
-    rui_functions_stop(a);
+    double limit = a->opt->scale.budget_usd;
+    if (a->follow.files != NULL && limit > 0 && !a->follow.spent &&
+        spent_usd(a) + running_usd(a, now) >= limit) {
+        a->follow.spent = true;
+        stop(a, "its budget is spent");
+    }
 }
 
 static void tell(const rui_functions *a, bool was_late)
@@ -120,6 +131,9 @@ void rui_functions_choose(rui_functions *a)
                        o->memory_min_mb);
         rui_functions_fail(a, RU_E_MEM, text);
         goes_on = false;
+    } else if (a->follow.files != NULL) {
+        rui_functions_follow_choose(a);
+        goes_on = false; /* it says so itself */
     } else {
         a->choice = (ru_func_choice){.workers = o->workers_min,
                                      .memory_mb = (uint32_t)o->memory_min_mb,

@@ -249,7 +249,7 @@ static const char lock_users[] =
     "data/stream.c data/stream_open.c data/ahead.c data/cache.c data/segments.c "
     "train/worker/ train/embed/ train/remote/fetch.c serve/crew.c serve/server_load.c "
     "serve/scribe.c "
-    "fleet/functions.c "
+    "fleet/functions.c fleet/functions_follow.c "
     "fleet/server.c fleet/server_hear.c fleet/server_loop.c fleet/client/ "
     "run/decisions.c "
     "run/report.c run/report_view.c";

@@ -123,8 +123,8 @@ static ru_status read_budget(ru_cmd_in *in, ru_func_scale_options *o, ru_err *er
                          text);
 }
 
-static ru_status read_scale(ru_cmd_in *in, uint32_t workers_min, uint32_t workers_max,
-                            ru_func_scale_options *o, ru_err *err)
+static ru_status read_scale(ru_cmd_in *in, const ru_job *job, uint32_t workers_min,
+                            uint32_t workers_max, ru_func_scale_options *o, ru_err *err)
 {
     *o = (ru_func_scale_options){.workers_min = workers_min,
                                  .workers_max = workers_max,
@@ -138,7 +138,14 @@ static ru_status read_scale(ru_cmd_in *in, uint32_t workers_min, uint32_t worker
         return RU_FAIL(err, RU_E_USAGE, "-w %s: --functions takes at most %d workers",
                        ru_cmd_text(in, "workers"), RU_SHARD_WORKERS_MAX);
     }
-    bool many = workers_min != workers_max || o->memory_min_mb != o->memory_max_mb;
+    bool follows = job->data.follow_ns > 0, memories = o->memory_min_mb != o->memory_max_mb;
+    if (follows && memories) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--memory %s: with data.follow workers are chosen by the samples that wait, "
+                       "and their memory is not; expected --memory MB",
+                       ru_cmd_text(in, "memory"));
+    }
+    bool many = (workers_min != workers_max && !follows) || memories;
     return !many || o->deadline_ns > 0 || o->budget_usd > 0
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
@@ -172,7 +179,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, const r
         .keys = strcmp(ru_cmd_text(in, "store"), "own") != 0 ? ru_cmd_text(in, "store") : NULL,
     };
     RU_TRY(check_reach(in, at, err));
-    RU_TRY(read_scale(in, plan->workers_min, plan->workers_max, &o.scale, err));
+    RU_TRY(read_scale(in, to->job, plan->workers_min, plan->workers_max, &o.scale, err));
     ru_train_result result;
     ru_self_stop_watch();
     ru_status st = ru_functions_train(&o, in->arena, &result, err);
