@@ -128,6 +128,15 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
                 "What all rounds so far tell about one client (differential privacy).",
                 t->round.epsilon);
     }
+    if (t->follow.told) {
+        put_one(out, "rubato_follow_samples_total", "counter", "Samples that came (data.follow).",
+                (double)t->follow.arrived);
+        put_one(out, "rubato_follow_queue_samples", "gauge", "Samples that wait.",
+                (double)t->follow.queue);
+        put_one(out, "rubato_follow_workers", "gauge",
+                "Workers that were called for them; 0: no step can be made of them.",
+                (double)t->follow.workers);
+    }
     if (view->left_s >= 0) {
         put_one(out, "rubato_train_remaining_seconds", "gauge", "Predicted time to the end.",
                 view->left_s);

@@ -30,7 +30,7 @@ typedef struct lines {
 
 struct ru_watch {
     const char *run;
-    lines metrics, measured, rounds;
+    lines metrics, measured, rounds, follow;
     ru_watch_totals t;
     int64_t steps_all, step_seen;
     int64_t counted; /* steps whose events were counted in a file before this one */
@@ -49,9 +49,11 @@ ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err
     *w = (ru_watch){.run = run,
                     .metrics.path = ru_path_join(arena, run, "metrics.jsonl"),
                     .measured.path = ru_path_join(arena, run, "plans/measured.jsonl"),
-                    .rounds.path = ru_path_join(arena, run, "federation.jsonl")};
+                    .rounds.path = ru_path_join(arena, run, "federation.jsonl"),
+                    .follow.path = ru_path_join(arena, run, "follow.jsonl")};
     w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = w->t.noise = RU_NAN;
-    if (w->metrics.path == NULL || w->measured.path == NULL || w->rounds.path == NULL) {
+    if (w->metrics.path == NULL || w->measured.path == NULL || w->rounds.path == NULL ||
+        w->follow.path == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
     *out = w;
@@ -210,6 +212,14 @@ static void take_round(ru_watch_totals *t, const json_t *o)
                               .epsilon = fmax(number(o, "epsilon"), 0)};
 }
 
+static void take_follow(ru_watch_totals *t, const json_t *o)
+{
+    t->follow = (ru_top_follow){.told = true,
+                                .arrived = whole(o, "arrived", 0),
+                                .queue = whole(o, "queue", 0),
+                                .workers = whole(o, "workers", 0)};
+}
+
 static void take_line(ru_watch *w, const json_t *o)
 {
     const char *schema = json_string_value(json_object_get(o, "schema"));
@@ -236,6 +246,8 @@ static void take_line(ru_watch *w, const json_t *o)
         take_event(w, o);
     } else if (strcmp(schema, "rubato.fed.round/1") == 0) {
         take_round(&w->t, o);
+    } else if (strcmp(schema, "rubato.follow/1") == 0) {
+        take_follow(&w->t, o);
     } else if (strcmp(schema, "rubato.measured/1") == 0) {
         take_figure(&w->t, o);
     }
@@ -418,7 +430,9 @@ ru_status ru_watch_look(ru_watch *w, ru_arena *arena, ru_top *view, ru_err *err)
     w->counts = true;
     RU_TRY(take_file(w, &w->measured, arena, err));
     RU_TRY(take_file(w, &w->rounds, arena, err));
+    RU_TRY(take_file(w, &w->follow, arena, err));
     t.round = w->t.round;
+    t.follow = w->t.follow;
     t.step = w->t.steps;
     t.steps = w->steps_all;
     t.loss = isfinite(w->t.loss) ? w->t.loss : 0;

@@ -1,8 +1,8 @@
 /* A run as its files tell it while it goes on: the view of `rubato top` and figures for Prometheus.
  *
- * Reads OUT/metrics.jsonl, OUT/federation.jsonl and OUT/plans/measured.jsonl, from where the last
- * look ended, and the ends of the traces of all ranks. It writes nothing and shares nothing with
- * the job, so that looking cannot slow a step but by the time of its own core.
+ * Reads OUT/metrics.jsonl, OUT/federation.jsonl, OUT/follow.jsonl and OUT/plans/measured.jsonl,
+ * from where the last look ended, and the ends of the traces of all ranks. It writes nothing and
+ * shares nothing with the job, so that looking cannot slow a step but by the time of its own core.
  *
  * Thread: one at a time. */
 #ifndef RU_WATCH_RUN_H
@@ -27,6 +27,7 @@ typedef struct ru_watch_totals {
     double noise;                    /* gradient noise scale, samples; NAN: not measured */
     double samples_per_s;
     ru_top_round round; /* of clients, the last one */
+    ru_top_follow follow;
     int64_t workers, batch_samples, parameters;
     ru_hist step_ns;        /* since the watch was opened */
     int64_t lost, repeated; /* samples; known at the end of the job */

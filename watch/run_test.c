@@ -180,6 +180,13 @@ static void test_waits(void **state)
     }
 }
 
+static void save_text(const rig *r, const char *name, const char *text)
+{
+    ru_text t = ru_text_arena(&r->s->arena);
+    ru_text_put(&t, text);
+    save(ru_path_join(&r->s->arena, r->dir, name), &t);
+}
+
 static void test_prometheus(void **state)
 {
     rig r;
@@ -191,19 +198,19 @@ static void test_prometheus(void **state)
     ru_text_put(&r.text,
                 "{\"schema\":\"rubato.train.event/1\",\"step\":3,\"what\":\"a\\\"b\\\\\\n\"}\n");
     save(r.path, &r.text);
-    ru_text measured = ru_text_arena(&r.s->arena);
-    ru_text_put(&measured, "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
-                           "\"step_s\",\"predicted\":9,\"measured\":1}\n"
-                           "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
-                           "\"step_s\",\"predicted\":2,\"measured\":4}\n"
-                           "{\"schema\":\"rubato.measured/1\",\"policy\":\"sums\",\"figure\":"
-                           "\"buckets\",\"measured\":4}\n");
     assert_ok(ru_dir_make(ru_path_join(&r.s->arena, r.dir, "plans"), &r.s->err), r.s->err);
-    save(ru_path_join(&r.s->arena, r.dir, "plans/measured.jsonl"), &measured);
-    ru_text rounds = ru_text_arena(&r.s->arena);
-    ru_text_put(&rounds, "{\"schema\":\"rubato.fed.round/1\",\"round\":10,\"sent\":5,\"answers\":4,"
-                         "\"there\":7,\"epsilon\":1.25}\n");
-    save(ru_path_join(&r.s->arena, r.dir, "federation.jsonl"), &rounds);
+    save_text(&r, "plans/measured.jsonl",
+              "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
+              "\"step_s\",\"predicted\":9,\"measured\":1}\n"
+              "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
+              "\"step_s\",\"predicted\":2,\"measured\":4}\n"
+              "{\"schema\":\"rubato.measured/1\",\"policy\":\"sums\",\"figure\":"
+              "\"buckets\",\"measured\":4}\n");
+    save_text(&r, "federation.jsonl",
+              "{\"schema\":\"rubato.fed.round/1\",\"round\":10,\"sent\":5,\"answers\":4,"
+              "\"there\":7,\"epsilon\":1.25}\n");
+    save_text(&r, "follow.jsonl",
+              "{\"schema\":\"rubato.follow/1\",\"arrived\":900,\"queue\":60,\"workers\":3}\n");
     const ru_watch_totals *t = look(&r, &view);
     ru_top_rank ranks[RU_WATCH_RANKS + 1] = {
         {.rank = 0, .step = 10, .part = {0.5, 0.25, 0.25}, .waited_s = 0.125, .awaited_s = 0.5}};
@@ -218,6 +225,8 @@ static void test_prometheus(void **state)
     assert_memory_equal(line_of(out.p, "rubato_train_loss"), "1.9\n", 4);
     assert_memory_equal(line_of(out.p, "rubato_federation_answers"), "4\n", 2);
     assert_memory_equal(line_of(out.p, "rubato_federation_epsilon"), "1.25\n", 5);
+    assert_memory_equal(line_of(out.p, "rubato_follow_queue_samples"), "60\n", 3);
+    assert_memory_equal(line_of(out.p, "rubato_follow_workers"), "3\n", 2);
     assert_memory_equal(line_of(out.p, "rubato_train_step_duration_seconds_count"), "10\n", 3);
     assert_memory_equal(line_of(out.p, "rubato_train_step_duration_seconds_bucket{le=\"0.001\"}"),
                         "0\n", 2);

@@ -92,6 +92,17 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         }
         put_line(out, columns, rows, line.p);
     }
+    line = ru_text_into(buf, sizeof buf);
+    if (t->follow.told) {
+        ru_text_putf(&line, "queue: %lld of %lld samples, ", (long long)t->follow.queue,
+                     (long long)t->follow.arrived);
+        if (t->follow.workers > 0) {
+            ru_text_putf(&line, "%lld workers", (long long)t->follow.workers);
+        } else {
+            ru_text_put(&line, "waits for samples");
+        }
+        put_line(out, columns, rows, line.p);
+    }
 }
 
 static void put_rate(ru_text *line, double bytes_per_s)

@@ -30,14 +30,22 @@ typedef struct ru_top_round {
     double epsilon;               /* of all rounds so far; 0: nobody counts it */
 } ru_top_round;
 
+/* Of data.follow. */
+typedef struct ru_top_follow {
+    bool told;
+    int64_t arrived, queue; /* samples: all that came; those that wait */
+    int64_t workers;        /* called for them; 0: no step can be made of them */
+} ru_top_follow;
+
 typedef struct ru_top {
     const char *name;                   /* of the run */
     int64_t step, steps;                /* of the job; steps 0: open */
     double loss, samples_per_s, left_s; /* left_s < 0: not known */
     double noise;                       /* gradient noise scale in samples; 0: not measured */
     ru_top_round round;                 /* the last one; asked 0: no federation */
-    const char *ended;                  /* "done", "stopped"; NULL: it runs */
-    const ru_top_rank *ranks;           /* [n] */
+    ru_top_follow follow;
+    const char *ended;        /* "done", "stopped"; NULL: it runs */
+    const ru_top_rank *ranks; /* [n] */
     uint32_t n;
     const char *events[RU_TOP_EVENTS_MAX]; /* [n_events] newest last */
     uint32_t n_events;

@@ -38,12 +38,15 @@ ru_status ru_top_json(const ru_top *t, ru_text *out, ru_err *err)
     json_t *round = json_pack("{s:I, s:I, s:I, s:f}", "asked", (json_int_t)t->round.asked,
                               "answers", (json_int_t)t->round.answers, "here",
                               (json_int_t)t->round.here, "epsilon", t->round.epsilon);
+    json_t *follow = json_pack("{s:b, s:I, s:I, s:I}", "told", t->follow.told, "arrived",
+                               (json_int_t)t->follow.arrived, "queue", (json_int_t)t->follow.queue,
+                               "workers", (json_int_t)t->follow.workers);
     json_t *o =
-        json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o, s:o}", "schema",
-                  "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps",
+        json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o, s:o, s:o}",
+                  "schema", "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps",
                   (json_int_t)t->steps, "loss", t->loss, "samples_per_s", t->samples_per_s,
                   "left_s", t->left_s, "gradient_noise", t->noise, "ended", t->ended, "ranks",
-                  ranks, "causes", causes, "events", events, "round", round);
+                  ranks, "causes", causes, "events", events, "round", round, "follow", follow);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL) {
@@ -111,6 +114,7 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
 {
     const json_t *ranks = json_object_get(o, "ranks");
     const json_t *round = json_object_get(o, "round");
+    const json_t *follow = json_object_get(o, "follow");
     const char *schema = json_string_value(json_object_get(o, "schema"));
     if (schema == NULL || strcmp(schema, "rubato.top/1") != 0) {
         return RU_FAIL(err, RU_E_DATA, "this is no view of a run (rubato.top/1 was expected)");
@@ -126,6 +130,10 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
                             .answers = count(round, "answers"),
                             .here = count(round, "here"),
                             .epsilon = number(round, "epsilon")},
+                  .follow = {.told = json_is_true(json_object_get(follow, "told")),
+                             .arrived = count(follow, "arrived"),
+                             .queue = count(follow, "queue"),
+                             .workers = count(follow, "workers")},
                   .ended = plain(json_object_get(o, "ended"), arena)};
     t->name = t->name != NULL ? t->name : "?";
     take_texts(json_object_get(o, "events"), RU_TOP_EVENTS_MAX, t->events, &t->n_events, arena);

@@ -74,6 +74,10 @@ static void test_sizes(void **state)
             (void)draw(&t, rows, columns, &arena);
         }
     }
+    t.follow = (ru_top_follow){.told = true, .arrived = 900, .queue = 60, .workers = 3};
+    assert_non_null(strstr(draw(&t, 24, 80, &arena), "queue: 60 of 900 samples, 3 workers"));
+    t.follow.workers = 0;
+    assert_non_null(strstr(draw(&t, 24, 80, &arena), "of 900 samples, waits for samples"));
     t = (ru_top){.name = "runs/none", .left_s = -1};
     (void)draw(&t, 8, 40, &arena);
     ru_arena_fini(&arena);

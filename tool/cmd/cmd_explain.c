@@ -8,6 +8,7 @@
 #include "tool/cmd.h"
 #include "tool/explain/explain_app.h"
 #include "tool/explain/explain_errors.h"
+#include "tool/explain/explain_follow.h"
 #include "tool/explain/explain_ops.h"
 #include "tool/explain/explain_order.h"
 #include "tool/explain/explain_pipe.h"
@@ -454,6 +455,7 @@ static ru_status explain_run(ru_cmd_in *in, const ru_world *w, const ru_policy *
     RU_TRY(rui_explain_app_open(in->args[0], in->arena, &job, err));
     if (one == NULL) {
         RU_TRY(rui_explain_rounds(in->args[0], in->arena, out, err));
+        RU_TRY(rui_explain_follow(in->args[0], in->arena, out, err));
     }
     if (job != NULL && one == NULL) {
         RU_TRY(rui_explain_app_methods(job, w, in->arena, out, err));
