@@ -531,8 +531,9 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     RU_TRY(put_address(s, "http", ru_http_address(s->http), err));
     s->plan_due = true;
     s->seats_enough = ru_clock_now();
+    RU_TRY(ru_slurm_shell_open(s->arena, &s->shell, err));
     if (s->opt->slurm != NULL) {
-        RU_TRY(ru_slurm_open(s->opt->slurm, s->arena, &s->slurm, err));
+        RU_TRY(ru_slurm_open(s->opt->slurm, s->shell, s->arena, &s->slurm, err));
     }
     RU_TRY(rui_market_open(s, err));
     on_tick(s, 0, ru_clock_now());
@@ -561,8 +562,8 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     st = st == RU_OK ? run(s, err) : st;
     ru_self_stop_unwatch();
     ru_http_close(s->http);
-    ru_slurm_close(s->slurm);
     rui_market_close(s);
+    ru_slurm_shell_close(s->shell);
     if (s->bridge.node != NULL) {
         ru_node_quiet(s->bridge.node);
     }

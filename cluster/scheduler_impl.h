@@ -53,6 +53,7 @@ typedef struct rui_scheduler {
     int64_t copied_seq; /* the last event in the copy of the journal, or in one that failed */
     int64_t gap_ns;     /* least time between plans: four times what the last one took */
     bool plan_due, closing;
+    struct ru_slurm_shell *shell;       /* of slurm and of partitions */
     struct ru_slurm *slurm;             /* NULL: none */
     bool seat_goes[RU_SLURM_SEATS_MAX]; /* it is wanted until no worker is left there */
     ru_time seats_enough;               /* when no seat was too many last */
@@ -134,7 +135,6 @@ RU_MUST_USE ru_status rui_provider_open(rui_scheduler *s, uint32_t market, ru_er
 bool rui_provider_tick(rui_scheduler *s, uint32_t market, ru_time now);
 void rui_provider_wish(rui_scheduler *s, const rui_wished *w, ru_time now);
 bool rui_provider_empty(const rui_scheduler *s, uint32_t market);
-void rui_provider_close(rui_scheduler *s, uint32_t market);
 /* scheduler_world.c: a world file of the cluster. Errors: RU_E_MEM, RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_scheduler_world(rui_scheduler *s, ru_arena *arena, ru_text *t,
                                           ru_err *err);

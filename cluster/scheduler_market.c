@@ -62,9 +62,6 @@ void rui_market_close(rui_scheduler *s)
     for (uint32_t k = 0; s->spot != NULL && k < RU_SPOT_MARKETS_MAX * RU_SPOT_NODES_MAX; k++) {
         ru_process_close(s->spot->seats[k / RU_SPOT_NODES_MAX][k % RU_SPOT_NODES_MAX].p);
     }
-    for (uint32_t k = 0; s->spot != NULL && k < s->spot->opt->n; k++) {
-        rui_provider_close(s, k);
-    }
     if (s->spot != NULL) {
         ru_arena_fini(&s->spot->asked);
     }

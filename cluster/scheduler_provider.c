@@ -212,7 +212,7 @@ static const provider_ops *ops_of(const rui_scheduler *s, uint32_t market)
 ru_status rui_provider_open(rui_scheduler *s, uint32_t market, ru_err *err)
 {
     const ru_slurm_options *o = s->opt->providers[market].slurm;
-    return o != NULL ? ru_slurm_open(o, s->arena, &s->partitions[market], err) : RU_OK;
+    return o != NULL ? ru_slurm_open(o, s->shell, s->arena, &s->partitions[market], err) : RU_OK;
 }
 
 bool rui_provider_tick(rui_scheduler *s, uint32_t market, ru_time now)
@@ -231,9 +231,4 @@ bool rui_provider_empty(const rui_scheduler *s, uint32_t market)
 {
     const provider_ops *ops = ops_of(s, market);
     return ops->empty == NULL || ops->empty(s, market);
-}
-
-void rui_provider_close(rui_scheduler *s, uint32_t market)
-{
-    ru_slurm_close(s->partitions[market]);
 }

@@ -22,22 +22,31 @@ typedef struct seat {
     bool cancelled;
 } seat;
 
+struct ru_slurm_shell {
+    ru_slurm *of[RU_SLURM_MAX];
+    uint32_t n, turn;
+    ru_process *p; /* of the command that runs; NULL: none */
+    ru_slurm *by;  /* who runs it */
+    command runs;
+    uint32_t at; /* seat of SUBMIT */
+    ru_time begun, looked;
+    char *said; /* [SAID_MAX] */
+    int64_t used;
+    char error[512];
+    uint64_t told; /* what was said of troubles last */
+};
+
 struct ru_slurm {
     const ru_slurm_options *opt;
+    ru_slurm_shell *shell;
     char prefix[96];
     seat seats[RU_SLURM_SEATS_MAX];
     int64_t extra[RU_SLURM_SEATS_MAX];
     uint32_t n_extra;
-    ru_process *p; /* of the command that runs; NULL: none */
-    command runs;
-    uint32_t at; /* seat of SUBMIT */
-    ru_time begun, looked, refused;
-    bool adopted; /* a first list came */
-    bool known;   /* what Slurm has: a list came since a command whose end is not certain */
-    char *said;   /* [SAID_MAX] */
-    int64_t used;
-    char error[512], trouble[512]; /* of the command; of the last one that failed */
-    uint64_t told;                 /* what was said of troubles last */
+    ru_time refused;
+    bool adopted;      /* a first list came */
+    bool known;        /* what Slurm has: a list came since a command whose end is not certain */
+    char trouble[512]; /* of the last command that failed */
 };
 
 void ru_slurm_seat_name(uint32_t k, char into[16])
@@ -60,11 +69,31 @@ static bool is_plain(const char *text)
                              "-_./+")] == 0;
 }
 
-ru_status ru_slurm_open(const ru_slurm_options *opt, ru_arena *arena, ru_slurm **out, ru_err *err)
+ru_status ru_slurm_shell_open(ru_arena *arena, ru_slurm_shell **out, ru_err *err)
 {
-    ru_slurm *s = RU_NEW(arena, ru_slurm, 1);
+    ru_slurm_shell *h = RU_NEW(arena, ru_slurm_shell, 1);
     char *said = ru_arena_alloc(arena, SAID_MAX, 8);
-    if (s == NULL || said == NULL) {
+    if (h == NULL || said == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for Slurm's jobs");
+    }
+    h->said = said;
+    *out = h;
+    return RU_OK;
+}
+
+void ru_slurm_shell_close(ru_slurm_shell *h)
+{
+    if (h != NULL) {
+        ru_process_close(h->p);
+    }
+}
+
+ru_status ru_slurm_open(const ru_slurm_options *opt, ru_slurm_shell *shell, ru_arena *arena,
+                        ru_slurm **out, ru_err *err)
+{
+    RU_CHECK(shell->n < RU_SLURM_MAX);
+    ru_slurm *s = RU_NEW(arena, ru_slurm, 1);
+    if (s == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for Slurm's jobs");
     }
     if (!is_plain(opt->folder) || !is_plain(opt->exe)) {
@@ -74,7 +103,8 @@ ru_status ru_slurm_open(const ru_slurm_options *opt, ru_arena *arena, ru_slurm *
                        opt->exe, opt->folder);
     }
     s->opt = opt;
-    s->said = said;
+    s->shell = shell;
+    shell->of[shell->n++] = s;
     bool own = strcmp(opt->name, "slurm") == 0; /* that of a market has another prefix */
     (void)snprintf(s->prefix, sizeof s->prefix, "rubato-%08x-%.64s%s",
                    (unsigned)ru_hash_bytes(opt->folder, (int64_t)strlen(opt->folder), 1),
@@ -95,7 +125,8 @@ bool ru_slurm_wanted(const ru_slurm *s, uint32_t k)
 
 bool ru_slurm_empty(const ru_slurm *s)
 {
-    bool empty = s->known && s->p == NULL && s->n_extra == 0;
+    bool mine = s->shell->p != NULL && s->shell->by == s;
+    bool empty = s->known && !mine && s->n_extra == 0;
     for (uint32_t k = 0; k < s->opt->seats; k++) {
         empty = empty && s->seats[k].job == 0;
     }
@@ -154,7 +185,7 @@ void rui_slurm_read(const char *text, const char *prefix, rui_slurm_list *out)
 static void take_list(ru_slurm *s)
 {
     rui_slurm_list l;
-    rui_slurm_read(s->said, s->prefix, &l);
+    rui_slurm_read(s->shell->said, s->prefix, &l);
     for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
         seat *t = &s->seats[k];
         if (t->job != l.of[k]) {
@@ -174,18 +205,17 @@ static void take_list(ru_slurm *s)
     s->adopted = true;
     memcpy(s->extra, l.extra, sizeof s->extra);
     s->n_extra = l.n_extra;
-    s->known = true;
 }
 
 /* -- commands ------------------------------------------------------------------------------------
  */
 
 /* Each new trouble once. */
-static void complain(ru_slurm *s, const char *program, const char *what)
+static void complain(ru_slurm_shell *h, const char *program, const char *what)
 {
     uint64_t hash = ru_hash_bytes(what, (int64_t)strlen(what), 1);
-    if (hash != s->told) {
-        s->told = hash;
+    if (hash != h->told) {
+        h->told = hash;
         ru_log(RU_LOG_WARN, "cluster", "slurm", "%s: %s", program, what);
     }
 }
@@ -193,21 +223,23 @@ static void complain(ru_slurm *s, const char *program, const char *what)
 static void begin(ru_slurm *s, command what, const char *const *argv, ru_time now)
 {
     ru_err err;
-    s->begun = now;
-    s->used = 0;
-    s->error[0] = 0;
+    ru_slurm_shell *h = s->shell;
+    h->begun = now;
+    h->used = 0;
+    h->error[0] = 0;
+    h->by = s;
     if (ru_process_start(&(ru_process_options){.argv = argv,
                                                .pipe_in = true,
                                                .pipe_out = true,
                                                .pipe_err = true,
                                                .own_group = true},
-                         &s->p, &err) != RU_OK) {
-        complain(s, argv[0], err.text);
+                         &h->p, &err) != RU_OK) {
+        complain(h, argv[0], err.text);
         s->refused = now;
-        s->p = NULL;
+        h->p = NULL;
         return;
     }
-    s->runs = what;
+    h->runs = what;
 }
 
 static void submit(ru_slurm *s, uint32_t k, ru_time now)
@@ -236,7 +268,7 @@ static void submit(ru_slurm *s, uint32_t k, ru_time now)
     }
     argv[n++] = wrap;
     argv[n] = NULL;
-    s->at = k;
+    s->shell->at = k;
     begin(s, SUBMIT, argv, now);
 }
 
@@ -266,97 +298,105 @@ static bool cancel(ru_slurm *s, ru_time now)
     return n > 0;
 }
 
-static void end(ru_slurm *s, ru_time now)
+/* A command of s has ended; h->said and h->error are whole. */
+static void follow(ru_slurm *s, const ru_slurm_shell *h, int code, ru_time now)
 {
-    int code = ru_process_wait(s->p);
-    int64_t id, n = ru_process_read(s->p, true, s->error, sizeof s->error - 1);
-    if (n > 0) {
-        s->error[n] = 0;
-    }
-    ru_process_close(s->p);
-    s->p = NULL;
-    s->said[s->used] = 0;
-    s->error[strcspn(s->error, "\n")] = 0;
-    s->known = code == 0 && s->runs != CANCEL;
+    int64_t id;
+    s->known = code == 0 && h->runs != CANCEL;
     if (code != 0) {
-        static const char *const names[] = {"", "squeue", "sbatch", "scancel"};
-        complain(s, names[s->runs], s->error[0] != 0 ? s->error : "it failed without a word");
-        (void)snprintf(s->trouble, sizeof s->trouble, "%s", s->error);
+        (void)snprintf(s->trouble, sizeof s->trouble, "%s", h->error);
         s->refused = now;
         for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
-            s->seats[k].cancelled = s->seats[k].cancelled && s->runs != CANCEL;
+            s->seats[k].cancelled = s->seats[k].cancelled && h->runs != CANCEL;
         }
-    } else if (s->runs == LOOK) {
+    } else if (h->runs == LOOK) {
         take_list(s);
-    } else if (s->runs == SUBMIT &&
-               ru_str_i64(ru_str_n(s->said, (int64_t)strspn(s->said, "0123456789")), &id)) {
-        s->seats[s->at] = (seat){.wanted = s->seats[s->at].wanted, .job = id};
+    } else if (h->runs == SUBMIT &&
+               ru_str_i64(ru_str_n(h->said, (int64_t)strspn(h->said, "0123456789")), &id)) {
+        s->seats[h->at] = (seat){.wanted = s->seats[h->at].wanted, .job = id};
         s->refused = (ru_time){0};
         s->trouble[0] = 0;
         ru_log(RU_LOG_INFO, "cluster", "slurm", "%s%u is job %lld of Slurm", s->opt->name,
-               s->at + 1, (long long)id);
+               h->at + 1, (long long)id);
     }
-    s->runs = NOTHING;
+}
+
+static void end(ru_slurm_shell *h, ru_time now)
+{
+    static const char *const names[] = {"", "squeue", "sbatch", "scancel"};
+    int code = ru_process_wait(h->p);
+    int64_t n = ru_process_read(h->p, true, h->error, sizeof h->error - 1);
+    if (n > 0) {
+        h->error[n] = 0;
+    }
+    ru_process_close(h->p);
+    h->p = NULL;
+    h->said[h->used] = 0;
+    h->error[strcspn(h->error, "\n")] = 0;
+    if (code != 0) {
+        complain(h, names[h->runs], h->error[0] != 0 ? h->error : "it failed without a word");
+    }
+    for (uint32_t k = 0; k < h->n; k++) {
+        if (h->of[k] == h->by || h->runs == LOOK) { /* nothing else ran since the list began */
+            follow(h->of[k], h, code, now);
+        }
+    }
+    h->runs = NOTHING;
 }
 
 /* What the command says now; true: it has ended. */
-static bool hear(ru_slurm *s, ru_time now)
+static bool hear(ru_slurm_shell *h, ru_time now)
 {
-    int64_t n, room = SAID_MAX - 1 - s->used;
-    while ((n = ru_process_read(s->p, false, s->said + s->used, room)) > 0) {
-        s->used += n;
+    int64_t n, room = SAID_MAX - 1 - h->used;
+    while ((n = ru_process_read(h->p, false, h->said + h->used, room)) > 0) {
+        h->used += n;
         room -= n;
         if (room == 0) { /* more than any list of ours: it would be cut */
-            ru_process_kill(s->p, SIGKILL);
+            ru_process_kill(h->p, SIGKILL);
             return true;
         }
     }
-    if (n == 0 && ru_time_since(now, s->begun) > patience_ns) {
-        ru_process_kill(s->p, SIGKILL);
-        (void)snprintf(s->error, sizeof s->error, "no answer in 30 s");
+    if (n == 0 && ru_time_since(now, h->begun) > patience_ns) {
+        ru_process_kill(h->p, SIGKILL);
+        (void)snprintf(h->error, sizeof h->error, "no answer in 30 s");
         return true;
     }
     return n < 0;
 }
 
-static void step(ru_slurm *s, ru_time now)
+/* The next command that s needs; false: none now. */
+static bool work(ru_slurm *s, ru_time now)
 {
     static const char *const look[] = {"squeue", "--me", "--noheader", "--format=%i|%T|%j|%r",
                                        NULL};
-    if (s->p != NULL) {
-        if (!hear(s, now)) {
-            return;
-        }
-        end(s, now);
-    }
-    if (s->begun.ns != 0 && ru_time_since(now, s->begun) < gap_ns) {
-        return;
-    }
-    if (!s->known || ru_time_since(now, s->looked) > look_ns) {
-        s->looked = now;
+    if (!s->known || ru_time_since(now, s->shell->looked) > look_ns) {
+        s->shell->looked = now;
         begin(s, LOOK, look, now);
-        return;
+        return true;
     }
-    if (cancel(s, now) || (s->refused.ns != 0 && ru_time_since(now, s->refused) < retry_ns)) {
-        return;
+    if (cancel(s, now)) {
+        return true;
     }
-    for (uint32_t k = 0; k < s->opt->seats; k++) {
+    bool waits = s->refused.ns != 0 && ru_time_since(now, s->refused) < retry_ns;
+    for (uint32_t k = 0; !waits && k < s->opt->seats; k++) {
         if (s->seats[k].wanted && s->seats[k].job == 0) {
             submit(s, k, now);
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 bool ru_slurm_tick(ru_slurm *s, ru_time now)
 {
-    step(s, now);
-    return s->adopted;
-}
-
-void ru_slurm_close(ru_slurm *s)
-{
-    if (s != NULL) {
-        ru_process_close(s->p);
+    ru_slurm_shell *h = s->shell;
+    if (h->p != NULL && hear(h, now)) {
+        end(h, now);
     }
+    bool waits = h->p != NULL || (h->begun.ns != 0 && ru_time_since(now, h->begun) < gap_ns);
+    for (uint32_t k = 0; !waits && k < h->n; k++) { /* each in its turn */
+        h->turn = (h->turn + 1) % h->n;
+        waits = work(h->of[h->turn], now);
+    }
+    return s->adopted;
 }

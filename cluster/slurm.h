@@ -6,7 +6,8 @@
  *
  * Nothing is kept: what Slurm has is read from squeue again and again, by names of jobs that hold
  * cluster and seat. So a controller that forgets a job, or has one twice, is put right, and so is a
- * scheduler that starts again. One command at a time, and at most one a second.
+ * scheduler that starts again. All partitions of a cluster share one shell: one command at a time,
+ * at most one a second, and each list of squeue is for all of them.
  *
  * Thread: loop only. */
 #ifndef RU_CLUSTER_SLURM_H
@@ -16,7 +17,7 @@
 #include "base/status.h"
 #include "env/clock.h"
 
-enum { RU_SLURM_SEATS_MAX = 200 };
+enum { RU_SLURM_SEATS_MAX = 200, RU_SLURM_MAX = 9 }; /* markets and `slurm` of a cluster */
 
 typedef struct ru_slurm_options {
     const char *name;         /* of the seats' nodes: NAME1, NAME2, ... */
@@ -29,11 +30,15 @@ typedef struct ru_slurm_options {
 } ru_slurm_options;
 
 typedef struct ru_slurm ru_slurm;
+typedef struct ru_slurm_shell ru_slurm_shell;
 
-/* Owner: `arena`; `opt` must live. Errors: RU_E_CONFIG for paths that no shell takes as they are.
- */
-RU_MUST_USE ru_status ru_slurm_open(const ru_slurm_options *opt, ru_arena *arena, ru_slurm **out,
-                                    ru_err *err);
+/* Owner: `arena`. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_slurm_shell_open(ru_arena *arena, ru_slurm_shell **out, ru_err *err);
+void ru_slurm_shell_close(ru_slurm_shell *h); /* the jobs stay; NULL is fine */
+/* Seats of one partition; at most RU_SLURM_MAX share a shell. Owner: `arena`; `opt` must live.
+ * Errors: RU_E_CONFIG for paths that no shell takes as they are. */
+RU_MUST_USE ru_status ru_slurm_open(const ru_slurm_options *opt, ru_slurm_shell *shell,
+                                    ru_arena *arena, ru_slurm **out, ru_err *err);
 /* Call it twice a second: reads what the running command says, starts the next one. false: it is
  * not known yet what Slurm has from before; then those seats are wanted. */
 bool ru_slurm_tick(ru_slurm *s, ru_time now);
@@ -43,7 +48,6 @@ bool ru_slurm_wanted(const ru_slurm *s, uint32_t seat);
 bool ru_slurm_empty(const ru_slurm *s);
 /* What Slurm, or a command of it, refused last; "": nothing. View until the next tick. */
 const char *ru_slurm_trouble(const ru_slurm *s);
-void ru_slurm_close(ru_slurm *s); /* the jobs stay; NULL is fine */
 
 /* Name of the node of a seat of `slurm`, and the seat of a name; false: of none. */
 void ru_slurm_seat_name(uint32_t seat, char into[16]);

@@ -132,7 +132,8 @@ print("%s: level off by at most %.2f %% of the cap in %d windows" % (key, 100 * 
 sys.exit(not (off <= 0.02 and used > 2))
 PY
 python3 level.py network out got 1e9 1e5 || fail "the level is not that of the bytes"
-"$rubato" cluster explain service.yaml | grep -q '^network: .* of 1e+09 left' || fail 'explain does not tell of the network'
+"$rubato" cluster explain service.yaml >told
+grep -q '^network: .* of 1e+09 left' told || fail 'explain does not tell of the network'
 [[ $failed -ne 0 ]] || echo "ok: a network's bucket"
 
 # -- 2

@@ -58,7 +58,7 @@ echo "ok: another scheduler"
 in_job() { cluster explain 1 | sed -n 's/.*; \([0-9]* of [0-9]*\) processes are in the job/\1/p'; }
 waits_for '2 of 2' in_job
 before=$(workers 1)
-busy() { cluster nodes | awk '$4 == 1 { print substr($1, 6) }' | head -1; } # a seat with a worker
+busy() { cluster nodes | awk '$4 == 1 { print substr($1, 6) }' | sed -n 1p; } # a seat with a worker
 job_of() { squeue -h -p main -o '%i %j' | awk -v s="-$1" 'substr($2, length($2) - length(s) + 1) == s { print $1 }'; }
 node=$(squeue -h -j "$(job_of "$(busy)")" -o %N)
 urgent=$(sbatch --parsable -p urgent -N1 -n1 -c2 -w "$node" --job-name=other -o /dev/null --wrap 'exec sleep 600')
@@ -76,7 +76,7 @@ echo "ok: preemption"
 before=$(workers 1)
 # It saves what it knows within 5 s, and forgets the rest.
 mark=saved-$$
-scontrol update JobId="$(squeue -h -p main -o %i | head -1)" Comment=$mark || fail "no job of Slurm can be marked"
+scontrol update JobId="$(squeue -h -p main -t RUNNING -o %i | sed -n 1p)" Comment=$mark || fail "no job of Slurm can be marked"
 saved() { ! grep -qa $mark slurm/state/job_state || echo yes; }
 waits_for yes saved
 bash "$slurm" stop slurm slurmctld
