@@ -5,6 +5,7 @@
 #define RU_BENCH_READER_H
 
 #include "bench/bench.h"
+#include "data/reader.h"
 
 /* Forget the pages of a file, or of all files below a folder, so that the next read comes from the
  * disk (POSIX_FADV_DONTNEED: needs no root and leaves the files of others alone); their bytes. */
@@ -37,6 +38,10 @@ RU_MUST_USE ru_status rui_loader_choose(ru_bench *b, rui_loader *l, const char *
 RU_MUST_USE ru_status rui_loader_rate(rui_loader *l, const char *path, uint32_t k, double *rate,
                                       ru_err *err);
 
+/* Samples a second of one epoch in batches, shuffled; ms of the processor for one of them. */
+RU_MUST_USE ru_status rui_reader_epoch(ru_dataset *d, uint32_t threads, double *rate, double *ms,
+                                       ru_err *err);
+
 /* One job of fio with io_uring. */
 typedef struct rui_fio {
     const char *rw; /* "read", "randread" */
@@ -64,6 +69,8 @@ ru_status rui_bench_live(ru_bench *b, const char *dir, ru_err *err);
  * RU_E_MISSING, RU_E_CANCELLED. */
 ru_status rui_bench_loop(ru_bench *b, const char *dir, ru_err *err);
 ru_status rui_bench_loop_worker(const char *const *words, uint32_t n, ru_err *err);
+/* Rows of data and checkpoints in a store. */
+ru_status rui_bench_far(ru_bench *b, const char *dir, ru_err *err);
 /* rubato bench storage. */
 ru_status ru_bench_storage(ru_bench *b, ru_err *err);
 /* Rows of processor time with fixed files and memory. */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/reader/range_server.h"
 #include "bench/reader/reader.h"
 #include "bench/reader/reader_search.h"
 #include "data/reader.h"
@@ -15,11 +14,10 @@
 #include "env/file/file.h"
 #include "exec/pool.h"
 
-enum { IMAGE = 224, SIDE = 362 };
+enum { IMAGE = 224 };
 
 static const char kept_name[] = "JPEG folder, kept samples";
 static const char fill_name[] = "JPEG folder, keeping samples";
-static const char half_name[] = "store, 50 ms, 200 Mbit/s, room for half: fetched in epochs 2 to 5";
 
 typedef struct kept {
     ru_data_options data;
@@ -31,17 +29,14 @@ typedef struct kept {
     double fill_ms[RU_BENCH_ROUNDS_MAX], plain_ms[RU_BENCH_ROUNDS_MAX]; /* of the processor */
 } kept;
 
-/* Samples a second of one epoch; processor time of a sample. */
-static ru_status epoch(const kept *k, ru_dataset *d, double *rate, double *ms, ru_err *err)
+ru_status rui_reader_epoch(ru_dataset *d, uint32_t threads, double *rate, double *ms, ru_err *err)
 {
     const ru_stream_options opt = {.batch = RUI_READER_BATCH,
                                    .epochs = 1,
                                    .partial_last = true,
                                    .shuffle = RU_SHUFFLE_FULL,
                                    .seed = 1,
-                                   .threads = k->threads};
-    (void)rui_forget(k->photos);
-    (void)rui_forget(k->tier.path);
+                                   .threads = threads};
     int64_t n = 0, begun_ns = ru_clock_now().ns, cpu_ns = ru_clock_cpu_ns();
     ru_stream *s = NULL;
     ru_batch batch = {.n = 1};
@@ -54,6 +49,13 @@ static ru_status epoch(const kept *k, ru_dataset *d, double *rate, double *ms, r
     *ms = 1e-6 * (double)(ru_clock_cpu_ns() - cpu_ns) / (double)(n > 0 ? n : 1);
     ru_stream_close(s);
     return st;
+}
+
+static ru_status epoch(const kept *k, ru_dataset *d, double *rate, double *ms, ru_err *err)
+{
+    (void)rui_forget(k->photos);
+    (void)rui_forget(k->tier.path);
+    return rui_reader_epoch(d, k->threads, rate, ms, err);
 }
 
 /* `again` NULL: keep nothing. */
@@ -145,74 +147,6 @@ static ru_status bench(ru_bench *b, const char *dir, ru_err *err)
     return st;
 }
 
-/* -- data in a store, room for half of it ------------------------------------------------------ */
-
-/* Bytes that the requests in the server's log ask for, from that place on. */
-static ru_status asked_for(const char *log, int64_t from, ru_arena *arena, double *bytes,
-                           ru_err *err)
-{
-    char *text;
-    int64_t n;
-    RU_TRY(ru_file_read(log, 0, arena, &text, &n, err));
-    static const char range[] = "range: bytes=";
-    *bytes = 0;
-    for (char *at = text + from; (at = strcasestr(at, range)) != NULL;) {
-        char *end;
-        int64_t first = strtoll(at + sizeof range - 1, &end, 10);
-        at = end;
-        *bytes += *end == '-' ? (double)(strtoll(end + 1, &at, 10) - first + 1) : 0;
-    }
-    return RU_OK;
-}
-
-/* What is fetched in epochs 2 to 5, of the data. */
-static ru_status half_epochs(ru_bench *b, const char *dir, kept *k, double *part, ru_err *err)
-{
-    int64_t bytes = (b->quick ? INT64_C(200) : 700) * SIDE * SIDE, from = 0;
-    const char *path = ru_path_join(b->arena, dir, "images");
-    const char *log = ru_path_join(b->arena, dir, "requests");
-    const ru_range_server_options so = {
-        .dir = dir, .delay_ns = 50000000, .bytes_per_s = 25000000, .log = log};
-    ru_range_server *server = NULL;
-    ru_dataset *d = NULL;
-    double rate, ms;
-    RU_TRY(rui_make_images(path, SIDE, bytes, err));
-    RU_TRY(ru_range_server_open(&so, &server, err));
-    ru_status st = ru_range_server_start(server, err);
-    const char *url =
-        ru_arena_printf(b->arena, "http://127.0.0.1:%u/images", ru_range_server_port(server));
-    k->tier.quota_bytes = bytes / 2;
-    k->data = (ru_data_options){.format = "idx",
-                                .paths = &url,
-                                .n_paths = 1,
-                                .raw = true,
-                                .resident_max_bytes = -1,
-                                .cache = {.kind = RU_CACHE_BYTES, .tiers = &k->tier, .n_tiers = 1}};
-    st = st == RU_OK ? ru_dataset_open(&k->data, &d, err) : st;
-    for (uint32_t e = 0; st == RU_OK && e < 5; e++) {
-        st = epoch(k, d, &rate, &ms, err);
-        from = e == 0 ? ru_path_bytes(log) : from;
-    }
-    ru_dataset_close(d);
-    ru_range_server_close(server);
-    st = st == RU_OK ? asked_for(log, from, b->arena, part, err) : st;
-    *part /= 4 * (double)bytes;
-    return st;
-}
-
-static ru_status bench_half(ru_bench *b, const char *dir, ru_err *err)
-{
-    double part = 0;
-    kept k = {.tier = {ru_path_join(b->arena, dir, "half"), 0}, .photos = dir, .threads = 2};
-    RU_TRY(half_epochs(b, dir, &k, &part, err));
-    const ru_bench_row row = {.name = half_name,
-                              .unit = "of the data",
-                              .lower = true,
-                              .ours = ru_bench_stat_of(&part, 1),
-                              .goal = 0.52};
-    return ru_bench_add(b, &row, err);
-}
-
 ru_status ru_bench_storage(ru_bench *b, ru_err *err)
 {
     const char *dir = ru_path_join(b->arena, b->dir, "storage");
@@ -222,7 +156,7 @@ ru_status ru_bench_storage(ru_bench *b, ru_err *err)
     RU_TRY(ru_dir_make(dir, err));
     bool decoded = ru_bench_wants(b, kept_name) || ru_bench_wants(b, fill_name);
     ru_status st = decoded ? bench(b, dir, err) : RU_OK;
-    st = st == RU_OK && ru_bench_wants(b, half_name) ? bench_half(b, dir, err) : st;
+    st = st == RU_OK ? rui_bench_far(b, dir, err) : st;
     bool loop = strncmp(b->only, "loop", 4) == 0; /* half an hour: not unless asked for */
     st = st == RU_OK ? (loop ? rui_bench_loop(b, dir, err) : rui_bench_live(b, dir, err)) : st;
     ru_status removed = ru_path_remove(dir, st == RU_OK ? err : NULL);
