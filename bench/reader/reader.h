@@ -71,6 +71,8 @@ ru_status rui_bench_loop(ru_bench *b, const char *dir, ru_err *err);
 ru_status rui_bench_loop_worker(const char *const *words, uint32_t n, ru_err *err);
 /* Rows of data and checkpoints in a store. */
 ru_status rui_bench_far(ru_bench *b, const char *dir, ru_err *err);
+/* Rows of data.cache: auto. */
+ru_status rui_bench_auto(ru_bench *b, const char *dir, ru_err *err);
 /* rubato bench storage. */
 ru_status ru_bench_storage(ru_bench *b, ru_err *err);
 /* Rows of processor time with fixed files and memory. */

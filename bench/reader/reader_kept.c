@@ -157,6 +157,7 @@ ru_status ru_bench_storage(ru_bench *b, ru_err *err)
     bool decoded = ru_bench_wants(b, kept_name) || ru_bench_wants(b, fill_name);
     ru_status st = decoded ? bench(b, dir, err) : RU_OK;
     st = st == RU_OK ? rui_bench_far(b, dir, err) : st;
+    st = st == RU_OK ? rui_bench_auto(b, dir, err) : st;
     bool loop = strncmp(b->only, "loop", 4) == 0; /* half an hour: not unless asked for */
     st = st == RU_OK ? (loop ? rui_bench_loop(b, dir, err) : rui_bench_live(b, dir, err)) : st;
     ru_status removed = ru_path_remove(dir, st == RU_OK ? err : NULL);
