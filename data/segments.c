@@ -84,6 +84,7 @@ struct rui_segments {
     segment *segments[SEGMENTS_MAX]; /* [n] in the arena; number k + 1 */
     uint32_t n;
     ru_time refreshed;
+    bool looking;                       /* a thread reads what others added */
     ru_cond work, done;                 /* for the writer; it has written a chunk */
     chunk *open, *first, *last, *spare; /* takes records; to write, in order; for later */
     int64_t waiting;                    /* bytes of chunks, spare ones left out */
@@ -134,7 +135,8 @@ static bool take_line(rui_segments *s, uint32_t segment_number, const line *l)
     return true;
 }
 
-/* Lines that are no whole ones are looked at again later. False: it may have more of them. */
+/* Lines that are no whole ones are looked at again later. False: it may have more of them. The lock
+ * is held for lines that are in memory, not while they are read. */
 static bool read_index(rui_segments *s, uint32_t number)
 {
     ru_err none = {0};
@@ -151,12 +153,14 @@ static bool read_index(rui_segments *s, uint32_t number)
         read = n <= 0 || ru_in_read(&f, g->index, g->read_bytes, lines, n * (int64_t)sizeof *lines,
                                     &none) == RU_OK;
         good = read && n > 0;
+        ru_mutex_lock(&s->lock);
         for (int64_t i = 0; good && i < n; i++) {
             good = take_line(s, number, &lines[i]);
             int64_t end = good ? lines[i].offset + lines[i].size_bytes : 0;
             g->end = end > g->end ? end : g->end;
             g->read_bytes += good ? (int64_t)sizeof *lines : 0;
         }
+        ru_mutex_unlock(&s->lock);
     }
     free(lines);
     ru_in_close(&f);
@@ -192,7 +196,7 @@ static void enter(rui_segments *s, tier *t, uint32_t number, ru_grow *data, ru_g
     ru_grow_cut(index, g->read_bytes);
 }
 
-/* Called with the lock, or before others know of it. `first`, called with the lock of the room:
+/* One thread at a time. `first`, called with the lock of the room and before others know of it:
  * what writers that ended left behind is cut off, and this process goes on with the segment of the
  * latest name, so that there are never more of them than there were processes at a time. */
 static void look(rui_segments *s, tier *t, bool first)
@@ -203,14 +207,17 @@ static void look(rui_segments *s, tier *t, bool first)
     uint32_t n = 0;
     ru_arena_init(&scratch, 0);
     bool listed = ru_dir_list(t->folder, &scratch, &names, &n, &none) == RU_OK;
+    ru_mutex_lock(&s->lock);
     for (uint32_t i = 0; listed && i < n; i++) {
         const char *path = ru_path_join(&scratch, t->folder, names[i]);
         if (path != NULL && ru_str_ends(ru_str_c(path), ".seg") && !is_known(s, path)) {
             (void)add_segment(s, path, &none);
         }
     }
+    n = s->n; /* later ones are of this process */
+    ru_mutex_unlock(&s->lock);
     ru_arena_fini(&scratch);
-    for (uint32_t k = 0; k < s->n; k++) {
+    for (uint32_t k = 0; k < n; k++) {
         segment *g = s->segments[k];
         ru_grow *data = NULL, *index = NULL;
         if (g->own || strncmp(g->source.path, t->folder, strlen(t->folder)) != 0) {
@@ -225,7 +232,7 @@ static void look(rui_segments *s, tier *t, bool first)
             ru_grow_close(data, INT64_MAX);
         }
     }
-    if (t->segment != 0) {
+    if (first && t->segment != 0) {
         s->segments[t->segment - 1]->own = true;
     }
 }
@@ -774,11 +781,16 @@ void rui_segments_refresh(rui_segments *s)
 {
     ru_time now = ru_clock_now();
     ru_mutex_lock(&s->lock);
-    if (ru_time_since(now, s->refreshed) >= refresh_ns) {
-        s->refreshed = now;
-        for (uint32_t k = 0; k < s->n_tiers; k++) {
-            look(s, &s->tiers[k], false);
-        }
-    }
+    bool due = !s->looking && ru_time_since(now, s->refreshed) >= refresh_ns;
+    s->looking = s->looking || due;
     ru_mutex_unlock(&s->lock);
+    for (uint32_t k = 0; due && k < s->n_tiers; k++) {
+        look(s, &s->tiers[k], false);
+    }
+    if (due) {
+        ru_mutex_lock(&s->lock);
+        s->looking = false;
+        s->refreshed = now;
+        ru_mutex_unlock(&s->lock);
+    }
 }
