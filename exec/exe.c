@@ -577,14 +577,29 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
     return st;
 }
 
-ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
+/* Where the last step has run and NaN may have been lost, all of it once more. */
+static ru_status run_steps(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
+                           ru_err *err)
 {
-    e->invalid = false;
+    e->invalid = begin > 0 && e->invalid;
     e->next = RU_PHASE_FORWARD;
-    RU_TRY(run_part(e, 0, e->dev->n_steps, args, err));
-    return RU_UNLIKELY(e->invalid) && e->dev->drops_nan && e->outer->n_updates == 0 && !e->opt.once
+    RU_TRY(run_part(e, begin, end, args, err));
+    return RU_UNLIKELY(e->invalid) && end == e->dev->n_steps && e->dev->drops_nan &&
+                   e->outer->n_updates == 0 && !e->opt.once
                ? rui_exe_repeat(e, args, err)
                : RU_OK;
+}
+
+ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    return run_steps(e, 0, e->dev->n_steps, args, err);
+}
+
+ru_status ru_exe_run_next(ru_exe *e, uint32_t *step, ru_err *err)
+{
+    RU_TRY(run_steps(e, *step, *step + 1, &(ru_run_args){0}, err));
+    *step = (*step + 1) % e->dev->n_steps;
+    return RU_OK;
 }
 
 ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err)

@@ -257,6 +257,11 @@ RU_MUST_USE ru_status ru_exe_params_copy(ru_exe *to, const ru_exe *from, ru_err 
  * backward. Errors: those of ru_exe_run; RU_E_UNSUPPORTED without two_phase or `forward`, or naming
  * the step of an update that needs more; RU_E_ARG for a phase out of order. */
 RU_MUST_USE ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err);
+/* A run one step at a time, with the inputs as they stand: *step is 0 where it begins, then the
+ * next one, and 0 again when the last one has run. Between them others that share state may run;
+ * who ends it early begins the next at 0. Steps that update a state copy all of it unless they do
+ * so in place. Errors: those of ru_exe_run. */
+RU_MUST_USE ru_status ru_exe_run_next(ru_exe *e, uint32_t *step, ru_err *err);
 /* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
  * Between runs; reading also while a run with two_phase has not read a gradient yet, on any thread.
  * Errors: RU_E_ARG for a value that is not a state, or bytes outside it. */

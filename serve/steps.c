@@ -13,6 +13,9 @@ typedef struct sized {
     ru_exe *exe;
     int64_t rows, wanted;
     int64_t opened_ns; /* of a run without rows, when it was opened */
+    int64_t *took_ns;  /* [n_ops] of each operation, in the last piece */
+    uint32_t n_ops;
+    bool whole; /* an operation may copy the caches: others must not run between them */
 } sized;
 
 struct ru_steps {
@@ -20,7 +23,9 @@ struct ru_steps {
     ru_steps_facts facts;
     sized sizes[SIZES_MAX]; /* [n_sizes] of 1, 2, 4, ... rows */
     uint32_t n_sizes;
-    void *piece; /* a cache of one head of one slot */
+    void *one;    /* a cache of one head of one slot */
+    sized *piece; /* under way; NULL: none */
+    uint32_t op;  /* its next operation */
 };
 
 static int64_t *input(const sized *z, uint32_t k)
@@ -83,12 +88,22 @@ static ru_status warm(sized *z, ru_err *err)
     return RU_OK;
 }
 
+static ru_status count_ops(ru_steps *s, sized *z, const ru_exe_options *o, ru_err *err)
+{
+    ru_exe_stats stats;
+    ru_exe_stats_get(z->exe, &stats);
+    z->n_ops = stats.n_steps;
+    z->whole = o->device == RU_DEVICE_REF || stats.n_slow > 0;
+    z->took_ns = RU_NEW(&s->arena, int64_t, z->n_ops);
+    return z->took_ns != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the model");
+}
+
 static ru_status open_all(ru_steps *s, const ru_source *source, const ru_steps_options *opt,
                           ru_err *err)
 {
     s->facts.slots = opt->slots;
-    while (s->n_sizes < SIZES_MAX &&
-           (INT64_C(1) << s->n_sizes <= opt->rows_max || s->facts.rows_max < opt->slots)) {
+    while (s->n_sizes < SIZES_MAX && (INT64_C(1) << s->n_sizes <= opt->rows_max ||
+                                      s->facts.rows_max < 2 * (int64_t)opt->slots)) {
         sized *z = &s->sizes[s->n_sizes];
         ru_exe_options o = opt->exe;
         z->rows = INT64_C(1) << s->n_sizes;
@@ -103,8 +118,13 @@ static ru_status open_all(ru_steps *s, const ru_source *source, const ru_steps_o
             RU_TRY(source->ops->load(source->self, &z->graph, z->exe, err));
         }
         RU_TRY(warm(z, err));
+        RU_TRY(count_ops(s, z, &o, err));
         s->facts.rows_max = z->rows;
     }
+    while (s->facts.piece_min < opt->slots) {
+        s->facts.piece_min = s->facts.piece_min == 0 ? 1 : 2 * s->facts.piece_min;
+    }
+    s->facts.piece_min *= 2;
     return RU_OK;
 }
 
@@ -115,7 +135,7 @@ static const ru_type *cache_of(const sized *z, uint32_t v)
     return s->role == RU_ROLE_CACHE ? &s->type : NULL;
 }
 
-static ru_status get_piece(ru_steps *s, ru_err *err)
+static ru_status get_one(ru_steps *s, ru_err *err)
 {
     int64_t bytes = 0;
     for (uint32_t v = 1; v < s->sizes[0].graph.n_values; v++) {
@@ -123,8 +143,8 @@ static ru_status get_piece(ru_steps *s, ru_err *err)
         int64_t one = t != NULL ? ru_type_bytes(t) / t->dims[0] / t->dims[1] : 0;
         bytes = one > bytes ? one : bytes;
     }
-    s->piece = ru_arena_alloc(&s->arena, bytes, 64);
-    return s->piece != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    s->one = ru_arena_alloc(&s->arena, bytes, 64);
+    return s->one != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the model");
 }
 
 void ru_steps_copy(ru_steps *s, int64_t from, int64_t to, int64_t n)
@@ -137,11 +157,11 @@ void ru_steps_copy(ru_steps *s, int64_t from, int64_t to, int64_t n)
             int64_t place = t->dims[3] * ru_dtype_bytes(t->dtype), head = t->dims[2] * place,
                     slot = t->dims[1] * head;
             ru_status st = ru_exe_state_read_part(z->exe, (ru_value_id){v}, from * slot + h * head,
-                                                  n * place, s->piece, &err);
+                                                  n * place, s->one, &err);
             st = st != RU_OK
                      ? st
                      : ru_exe_state_write_part(z->exe, (ru_value_id){v}, to * slot + h * head,
-                                               n * place, s->piece, &err);
+                                               n * place, s->one, &err);
             RU_CHECK(st == RU_OK); /* a place inside of the cache */
         }
     }
@@ -159,7 +179,7 @@ ru_status ru_steps_open(const ru_source *source, const ru_steps_options *opt, ru
     }
     ru_arena_init(&s->arena, 0);
     ru_status st = open_all(s, source, opt, err);
-    st = st == RU_OK ? get_piece(s, err) : st;
+    st = st == RU_OK ? get_one(s, err) : st;
     if (st != RU_OK) {
         ru_steps_close(s);
         return st;
@@ -203,6 +223,47 @@ ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_t n, const f
     RU_TRY(ru_exe_run(z->exe, &(ru_run_args){0}, err));
     *logits = ru_exe_output(z->exe, z->graph.outputs[0]);
     return RU_OK;
+}
+
+void ru_steps_piece_begin(ru_steps *s, int64_t rows, const ru_steps_row *at, int64_t n)
+{
+    RU_CHECK(rows >= s->facts.piece_min && rows <= s->facts.rows_max && n > 0 && n <= rows);
+    s->piece = &s->sizes[of(s, rows)];
+    s->op = 0;
+    fill(s->piece, at, n);
+}
+
+ru_status ru_steps_piece_go(ru_steps *s, int64_t budget_ns, const float **logits, ru_err *err)
+{
+    sized *z = s->piece;
+    RU_CHECK(z != NULL);
+    int64_t used = 0;
+    do {
+        ru_time from = ru_clock_now();
+        int64_t *took = &z->took_ns[s->op];
+        ru_status st = ru_exe_run_next(z->exe, &s->op, err);
+        if (st != RU_OK) {
+            s->piece = NULL;
+            return st;
+        }
+        *took = ru_time_since(ru_clock_now(), from);
+        used += *took;
+    } while (s->op > 0 && (z->whole || used + z->took_ns[s->op] <= budget_ns));
+    if (s->op == 0) {
+        s->piece = NULL;
+        *logits = ru_exe_output(z->exe, z->graph.outputs[0]);
+    }
+    return RU_OK;
+}
+
+int64_t ru_steps_piece_longest_ns(const ru_steps *s, int64_t rows)
+{
+    const sized *z = &s->sizes[of(s, rows)];
+    int64_t most = 0;
+    for (uint32_t k = 0; k < z->n_ops; k++) {
+        most = z->took_ns[k] > most ? z->took_ns[k] : most;
+    }
+    return most;
 }
 
 int64_t ru_steps_opened_ns(const ru_steps *s, int64_t rows)

@@ -1,22 +1,27 @@
 #include "serve/streams.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "env/clock.h"
 
-/* A step with a piece of a prompt takes about so much of what it takes without: also one in a
- * hundred should take less than twice as long. */
-enum { PIECE_PERCENT = 150 };
+/* What a piece of a prompt adds to a step is about so much of it: also one in a hundred should take
+ * less than twice as long. */
+enum { PIECE_PERCENT = 50 };
 
-/* Positions from which what they cost stands out of what else a step takes. */
-enum { SEEN_MIN = 64 };
+/* Of a prompt that joins a step: positions that cost little beside any; rows that read a position
+ * together; rows below which a piece by itself is faster, but at its end. */
+enum { SEEN_MIN = 64, TOGETHER = 16, JOIN_MIN = 4 };
 
 typedef struct place {
     ru_stream *stream; /* NULL: free */
     uint64_t turn;     /* who asked first */
-    int64_t rows;      /* of it in this step; the last one may be wanted */
+    int64_t rows;      /* of it in what was chosen last; the last one may be wanted */
 } place;
+
+typedef struct batch {
+    ru_steps_row *rows; /* [n] of rows_max */
+    int64_t n, n_wanted;
+} batch;
 
 struct ru_streams {
     ru_arena arena;
@@ -25,10 +30,8 @@ struct ru_streams {
     place *places;      /* [slots] */
     ru_stream *waiting; /* by priority, then by who asked first */
     uint64_t turns;
-    ru_steps_row *rows; /* [rows_max] */
-    int64_t n_rows, n_wanted;
+    batch step, piece; /* piece.n > 0: it is under way */
     ru_pace pace;
-    ru_pace_step step;
     float *scratch;  /* [vocab] */
     uint32_t *order; /* [vocab] */
 };
@@ -43,14 +46,17 @@ ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err)
     s->steps = steps;
     s->facts = ru_steps_facts_get(steps);
     s->places = RU_NEW(&s->arena, place, s->facts.slots);
-    s->rows = RU_NEW(&s->arena, ru_steps_row, s->facts.rows_max);
+    s->step.rows = RU_NEW(&s->arena, ru_steps_row, s->facts.rows_max);
+    s->piece.rows = RU_NEW(&s->arena, ru_steps_row, s->facts.rows_max);
     s->scratch = RU_NEW(&s->arena, float, s->facts.vocab);
     s->order = RU_NEW(&s->arena, uint32_t, s->facts.vocab);
-    if (s->places == NULL || s->rows == NULL || s->scratch == NULL || s->order == NULL) {
+    if (s->places == NULL || s->step.rows == NULL || s->piece.rows == NULL || s->scratch == NULL ||
+        s->order == NULL) {
         ru_streams_close(s);
         return RU_FAIL(err, RU_E_MEM, "no memory for texts under way");
     }
-    s->pace.rows_max = s->facts.rows_max;
+    s->pace = (ru_pace){
+        .rows = s->facts.piece_min, .rows_min = s->facts.piece_min, .rows_max = s->facts.rows_max};
     for (uint32_t k = 0; INT64_C(1) << k <= s->facts.rows_max; k++) {
         s->pace.opened_ns[k] = ru_steps_opened_ns(steps, INT64_C(1) << k);
     }
@@ -88,6 +94,16 @@ void ru_streams_drop(ru_stream *t)
 /* -- who is in ---------------------------------------------------------------------------------
  */
 
+/* A piece that has rows of this slot is forgotten: the prompts of others begin it again. */
+static void forget(ru_streams *s, int64_t slot)
+{
+    bool has = false;
+    for (int64_t i = 0; i < s->piece.n; i++) {
+        has = has || s->piece.rows[i].slot == slot;
+    }
+    s->piece.n = has ? 0 : s->piece.n;
+}
+
 static void leave(ru_streams *s)
 {
     for (int64_t k = 0; k < s->facts.slots; k++) {
@@ -95,6 +111,7 @@ static void leave(ru_streams *s)
         if (t != NULL && t->leaves) {
             t->end = RU_STREAM_DROPPED;
             s->places[k].stream = NULL;
+            forget(s, k);
         }
     }
     for (ru_stream **at = &s->waiting; *at != NULL;) {
@@ -133,18 +150,18 @@ static bool wants(const ru_stream *t, int64_t at)
 }
 
 /* At most `n` rows of it, as many as there may be wanted ones. */
-static void put_rows(ru_streams *s, int64_t slot, int64_t n)
+static void put_rows(ru_streams *s, batch *b, int64_t slot, int64_t n)
 {
     place *p = &s->places[slot];
     const ru_stream *t = p->stream;
     for (int64_t k = 0; k < n; k++) {
         int64_t at = t->cached + k;
         bool wanted = wants(t, at);
-        if (wanted && s->n_wanted == s->facts.slots) {
+        if (wanted && b->n_wanted == s->facts.slots) {
             return;
         }
-        s->n_wanted += wanted ? 1 : 0;
-        s->rows[s->n_rows++] =
+        b->n_wanted += wanted ? 1 : 0;
+        b->rows[b->n++] =
             (ru_steps_row){.token = t->tokens[at], .slot = slot, .at = at, .wanted = wanted};
         p->rows++;
     }
@@ -159,81 +176,33 @@ static uint32_t size_of(int64_t rows)
     return k;
 }
 
-static double opened_ns(const ru_pace *p, int64_t rows)
+int64_t ru_pace_joined(const ru_pace *p, int64_t going, int64_t going_see, int64_t at, int64_t left)
 {
-    return rows == 0 ? 0 : (double)p->opened_ns[size_of(rows)];
-}
-
-/* Without a prompt: what was measured, and the positions that its texts see by now. */
-static double without_ns(const ru_pace *p, const ru_pace_step *s)
-{
-    uint32_t k = size_of(s->going);
-    double opened = opened_ns(p, s->going), ns = p->alone_ns[k];
-    if (s->going == 0 || ns == 0) {
-        return opened;
-    }
-    ns += p->seen_ns[size_of(s->going + 1)] * ((double)s->going_see - p->alone_see[k]);
-    return ns > opened ? ns : opened;
-}
-
-int64_t ru_pace_rows(const ru_pace *p, const ru_pace_step *s)
-{
-    int64_t most = s->going + 1;
-    double without = without_ns(p, s), each = 0;
-    for (int64_t n = 1; s->going > 0 && n <= p->rows_max; n *= 2) {
-        if (n <= s->going) {
-            continue;
-        }
-        each = p->seen_ns[size_of(n)] > 0 ? p->seen_ns[size_of(n)] : 2 * each;
-        double more =
-            opened_ns(p, n) - opened_ns(p, s->going) + each * (double)(s->piece_see + n - s->going);
-        if (n > most && 100 * more <= (PIECE_PERCENT - 100) * without) {
+    int64_t most = going, without = p->opened_ns[size_of(going)];
+    for (int64_t n = 1; n <= p->rows_max; n *= 2) {
+        int64_t more = n - going, seen = (at + more) * ((more + TOGETHER - 1) / TOGETHER);
+        if (more > 0 && (seen <= SEEN_MIN || 100 * seen <= PIECE_PERCENT * going_see) &&
+            100 * p->opened_ns[size_of(n)] <= (100 + PIECE_PERCENT) * without) {
             most = n;
         }
     }
-    return s->going == 0 || most > p->rows_max ? p->rows_max : most;
+    return most - going < left && most - going < JOIN_MIN ? going : most;
 }
 
-static void approach(double *mean, double x, double most)
+int64_t ru_pace_budget_ns(ru_pace *p, int64_t ns)
 {
-    x = *mean > 0 && x > most ? most : x;
-    *mean += *mean == 0 ? x : (x - *mean) / 4;
+    double x = (double)ns, most = 2 * p->alone_ns;
+    p->alone_ns += p->alone_ns == 0 ? x : ((x > most ? most : x) - p->alone_ns) / 4;
+    return (int64_t)(x < p->alone_ns ? x : p->alone_ns) * PIECE_PERCENT / 100;
 }
 
-/* What size k took lately bounds the others, which otherwise would keep what one slow step left
- * them: more rows take at least as long, twice as many at most twice. Slowly they forget. */
-static void spread(ru_pace *p, uint32_t k)
+void ru_pace_learn(ru_pace *p, int64_t ns)
 {
-    for (uint32_t j = 0; j < RU_PACE_SIZES; j++) {
-        double *x = &p->seen_ns[j], now = p->seen_ns[k], bound = ldexp(now, (int)j - (int)k);
-        if (j != k && *x > 0 && now > 0) {
-            *x = fmin(fmax(*x, fmin(now, bound)), fmax(now, bound));
-            *x += (now - *x) / 256;
-        }
-    }
-}
-
-void ru_pace_learn(ru_pace *p, const ru_pace_step *s, int64_t ns)
-{
-    uint32_t k = size_of(s->rows), g = size_of(s->going);
-    if (s->piece_see == 0) {
-        approach(&p->alone_ns[k], (double)ns, 2 * p->alone_ns[k]);
-        approach(&p->alone_see[k], (double)s->going_see, (double)s->going_see);
-        return;
-    }
-    double *alone = s->going > 0 && p->alone_ns[g] > 0 ? &p->alone_ns[g] : NULL,
-           without = alone != NULL ? *alone : opened_ns(p, s->going),
-           wider = opened_ns(p, s->rows) - opened_ns(p, s->going), see = (double)s->piece_see,
-           more = (double)ns - wider - without;
-    see += alone != NULL ? (double)s->going_see - p->alone_see[g] : 0;
-    if (see >= SEEN_MIN) {
-        double most = 2 * p->seen_ns[k], half = without / 2 / see;
-        approach(&p->seen_ns[k], more > 0 ? more / see : 0, most > half ? most : half);
-        spread(p, k);
-        if (more < 0 && alone != NULL) { /* slow ones came before the prompt */
-            *alone += more / 4;
-            *alone = *alone > opened_ns(p, s->going) ? *alone : opened_ns(p, s->going);
-        }
+    double budget = p->alone_ns * PIECE_PERCENT / 100;
+    if ((double)ns > budget && p->rows > p->rows_min) {
+        p->rows /= 2;
+    } else if (2 * (double)ns <= budget && p->rows < p->rows_max) {
+        p->rows *= 2;
     }
 }
 
@@ -302,31 +271,42 @@ static int64_t next_prompt(const ru_streams *s)
     return found;
 }
 
-static void choose_rows(ru_streams *s)
+/* Prompts fill the batch up to `most` rows. */
+static void put_prompts(ru_streams *s, batch *b, int64_t most)
 {
-    s->n_rows = s->n_wanted = 0;
-    s->step = (ru_pace_step){0};
-    for (int64_t k = 0; k < s->facts.slots; k++) {
-        s->places[k].rows = 0;
-        if (left_of(&s->places[k]) == 1) {
-            put_rows(s, k, 1);
-            s->step.going_see += s->places[k].stream->cached + 1;
-        }
-    }
-    int64_t k = next_prompt(s), see = 0;
-    s->step.going = s->n_rows;
-    s->step.piece_see = k < 0 ? 0 : s->places[k].stream->cached;
-    int64_t most = k < 0 ? s->n_rows : ru_pace_rows(&s->pace, &s->step);
-    for (; k >= 0 && s->n_rows < most; k = next_prompt(s)) {
-        int64_t left = left_of(&s->places[k]), room = most - s->n_rows;
-        put_rows(s, k, left < room ? left : room);
+    for (int64_t k = next_prompt(s); k >= 0 && b->n < most; k = next_prompt(s)) {
+        int64_t left = left_of(&s->places[k]), room = most - b->n;
+        put_rows(s, b, k, left < room ? left : room);
         if (s->places[k].rows == 0) {
             break;
         }
-        see = see > 0 ? see : s->rows[s->n_rows - 1].at + 1;
     }
-    s->step.rows = s->n_rows;
-    s->step.piece_see = see;
+}
+
+static void choose_rows(ru_streams *s)
+{
+    int64_t see = 0;
+    s->step.n = s->step.n_wanted = 0;
+    for (int64_t k = 0; k < s->facts.slots; k++) {
+        s->places[k].rows = 0;
+        if (left_of(&s->places[k]) == 1) {
+            put_rows(s, &s->step, k, 1);
+            see += s->places[k].stream->cached + 1;
+        }
+    }
+    int64_t going = s->step.n, k = s->piece.n > 0 ? -1 : next_prompt(s);
+    if (k < 0) {
+        return;
+    }
+    int64_t joined = going == 0 ? s->facts.rows_max
+                                : ru_pace_joined(&s->pace, going, see, s->places[k].stream->cached,
+                                                 left_of(&s->places[k]));
+    put_prompts(s, &s->step, joined);
+    if (s->step.n == going && going > 0) {
+        s->piece.n_wanted = 0;
+        put_prompts(s, &s->piece, s->pace.rows);
+        ru_steps_piece_begin(s->steps, s->pace.rows, s->piece.rows, s->piece.n);
+    }
 }
 
 /* Log probabilities of token `at` by the logits before it. */
@@ -352,30 +332,17 @@ static void take(ru_streams *s, ru_stream *t, const float *logits)
                                                            : RU_STREAM_RUNS;
 }
 
-bool ru_streams_step(ru_streams *s, ru_err *err)
+/* What its rows have become; logits of those that are wanted, in their order. */
+static void take_rows(ru_streams *s, const batch *b, ru_status st, const float *logits)
 {
-    const float *logits = NULL;
-    leave(s);
-    enter(s);
-    share(s);
-    choose_rows(s);
-    if (s->n_rows == 0) {
-        return false;
-    }
-    ru_time from = ru_clock_now();
-    ru_status st = ru_steps_run(s->steps, s->rows, s->n_rows, &logits, err);
-    if (st == RU_OK) {
-        ru_pace_learn(&s->pace, &s->step, ru_time_since(ru_clock_now(), from));
-    }
-    for (int64_t i = 0; i < s->n_rows; i++) {
-        place *p = &s->places[s->rows[i].slot];
-        ru_stream *t = p->stream;
+    for (int64_t i = 0; i < b->n; i++) {
+        ru_stream *t = s->places[b->rows[i].slot].stream;
         t->cached += st == RU_OK ? 1 : 0;
         if (st != RU_OK) {
             t->end = RU_STREAM_FAILED;
-        } else if (s->rows[i].wanted) {
-            if (s->rows[i].at < t->n - 1) {
-                score(s, t, s->rows[i].at + 1, logits);
+        } else if (b->rows[i].wanted) {
+            if (b->rows[i].at < t->n - 1) {
+                score(s, t, b->rows[i].at + 1, logits);
             } else {
                 take(s, t, logits);
             }
@@ -383,6 +350,41 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
         } else if (t->cached == t->n_max) { /* it only reads */
             t->end = RU_STREAM_LENGTH;
         }
+    }
+}
+
+/* For so long; its rows are taken when it has ended. */
+static void go_on(ru_streams *s, int64_t budget_ns, ru_err *err)
+{
+    const float *logits = NULL;
+    ru_status st = ru_steps_piece_go(s->steps, budget_ns, &logits, err);
+    if (st != RU_OK || logits != NULL) {
+        take_rows(s, &s->piece, st, logits);
+        ru_pace_learn(&s->pace, ru_steps_piece_longest_ns(s->steps, s->pace.rows));
+        s->piece.n = 0;
+    }
+}
+
+bool ru_streams_step(ru_streams *s, ru_err *err)
+{
+    const float *logits = NULL;
+    leave(s);
+    enter(s);
+    share(s);
+    choose_rows(s);
+    if (s->step.n == 0 && s->piece.n == 0) {
+        return false;
+    }
+    int64_t budget_ns = INT64_MAX; /* nobody waits */
+    if (s->step.n > 0) {
+        ru_time from = ru_clock_now();
+        ru_status st = ru_steps_run(s->steps, s->step.rows, s->step.n, &logits, err);
+        int64_t ns = ru_time_since(ru_clock_now(), from);
+        take_rows(s, &s->step, st, logits);
+        budget_ns = s->piece.n > 0 ? ru_pace_budget_ns(&s->pace, ns) : 0;
+    }
+    if (s->piece.n > 0) {
+        go_on(s, budget_ns, err);
     }
     share(s); /* before one that has read leaves */
     for (int64_t k = 0; k < s->facts.slots; k++) {

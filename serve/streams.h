@@ -3,12 +3,13 @@
  *
  *   ask --> waits --> has a slot: its prompt goes in piece by piece --> one token a step --> ended
  *
- * A step has one row of every stream whose prompt is in, and one piece of the prompt of the stream
- * of the highest priority that asked first: a long prompt delays the others by one piece a step.
- * The piece is as large as lets the step take at most one and a half times what it takes without:
- * by measured times of more rows, and of positions that a piece sees. A step has at most as many
- * rows whose logits are wanted as there are slots: prompts whose log probabilities are asked go in
- * by smaller pieces.
+ * A step has one row of every stream whose prompt is in. Prompts go in by priority, then the one
+ * that asked first. A few rows of one join the step where that costs little: weights are read once
+ * for all. Else a piece of it is computed by itself, on an executable of its own, some operations
+ * after each step: as many as take at most half of what steps without a prompt take. So a long
+ * prompt delays the others by half a step, or by one operation where that takes longer; and since
+ * one goes on in every step, it ends. A step, and a piece, has at most as many rows whose logits
+ * are wanted as there are slots: prompts whose log probabilities are asked go in by smaller pieces.
  *
  * Of texts with one prompt the first reads it; the others wait, then take a copy of its cache.
  *
@@ -55,27 +56,23 @@ typedef struct ru_stream {
     bool leaves;            /* nobody wants it any more */
 } ru_stream;
 
-/* What steps take, lately, by their size of 1, 2, 4, ... rows; 0: there was none. */
+/* How much of prompts goes in beside texts that go on. */
 enum { RU_PACE_SIZES = 32 };
 typedef struct ru_pace {
-    int64_t rows_max;
-    int64_t opened_ns[RU_PACE_SIZES]; /* of rows that see no position */
-    double alone_ns[RU_PACE_SIZES];   /* of steps without a prompt ... */
-    double alone_see[RU_PACE_SIZES];  /* ... whose rows saw so many positions together */
-    double seen_ns[RU_PACE_SIZES];    /* of each position more */
+    int64_t rows, rows_min, rows_max; /* of the next piece; its bounds: powers of two */
+    int64_t opened_ns[RU_PACE_SIZES]; /* of steps of 1, 2, 4, ... rows that see no position */
+    double alone_ns;                  /* of steps without rows of prompts, lately; 0: none */
 } ru_pace;
 
-typedef struct ru_pace_step {
-    int64_t rows, going; /* all; without the prompts' */
-    int64_t going_see;   /* positions that they see together */
-    int64_t piece_see;   /* that the last row of the first piece sees; 0: there is no piece */
-} ru_pace_step;
-
-/* At most so many rows, at least one of the prompt: `rows` is not read, `piece_see` is where the
- * piece begins. */
-int64_t ru_pace_rows(const ru_pace *p, const ru_pace_step *s);
-/* The step took `ns`. */
-void ru_pace_learn(ru_pace *p, const ru_pace_step *s, int64_t ns);
+/* Rows of a step where `going` texts see `going_see` positions together, and `left` rows of a
+ * prompt that begin at position `at` wait: above `going`, so many of the prompt join it; `going`:
+ * it goes in by pieces. */
+int64_t ru_pace_joined(const ru_pace *p, int64_t going, int64_t going_see, int64_t at,
+                       int64_t left);
+/* A step without rows of prompts took `ns`: how long may a piece take before the next one? */
+int64_t ru_pace_budget_ns(ru_pace *p, int64_t ns);
+/* The longest operation of a piece of p->rows took `ns`: how many the next one has. */
+void ru_pace_learn(ru_pace *p, int64_t ns);
 
 typedef struct ru_streams ru_streams;
 

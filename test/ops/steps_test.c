@@ -295,11 +295,60 @@ static void urgent_prompts_pass_others(void **state)
         assert_true(ru_streams_step(s, &err));
     }
     assert_int_equal(t[1].end, RU_STREAM_LENGTH);
-    assert_int_equal(t[0].cached, 4);
+    assert_int_equal(t[0].cached, 8 + 4); /* a whole step, then what the urgent one left */
     while (ru_streams_step(s, &err)) {
     }
     assert_int_equal(t[0].end, RU_STREAM_LENGTH);
     ru_streams_close(s);
+    ru_steps_close(steps);
+}
+
+/* A prompt of 8 tokens in one step, and as a piece whose operations are computed one by one,
+ * between steps of another text: the same logits, and the other text's are its own as well. */
+static void pieces_go_on_between_steps(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    ru_err err = {0};
+    ru_steps *steps;
+    const ru_source source = {.ops = &toy_ops};
+    const ru_steps_options o = {.slots = SLOTS, .rows_max = 8, .exe = {.threads = 1}};
+    float wanted[VOCAB], text[CONTEXT][VOCAB];
+    ru_steps_row prompt[N], row = {.slot = 1, .wanted = true};
+    const float *y = NULL;
+    assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+    assert_int_equal(ru_steps_facts_get(steps).piece_min, N);
+    for (int64_t k = 0; k < N; k++) {
+        prompt[k] = (ru_steps_row){.token = 3 * k + 1, .at = k, .wanted = k == N - 1};
+    }
+    assert_ok(ru_steps_run(steps, prompt, N, &y, &err), err);
+    memcpy(wanted, y, sizeof wanted);
+    for (row.at = 0; row.at < CONTEXT; row.at++) {
+        row.token = row.at;
+        assert_ok(ru_steps_run(steps, &row, 1, &y, &err), err);
+        memcpy(text[row.at], y, sizeof text[0]);
+    }
+    for (uint32_t way = 0; way < 2; way++) {
+        int64_t ops = 0;
+        ru_steps_row other[N];
+        for (int64_t k = 0; k < N; k++) { /* another prompt leaves its cache, or a piece begins */
+            other[k] = (ru_steps_row){.token = k, .at = k};
+        }
+        ru_steps_piece_begin(steps, N, other, N);
+        y = NULL;
+        assert_ok(ru_steps_piece_go(steps, way == 0 ? INT64_MAX : 0, &y, &err), err);
+        assert_int_equal(y != NULL, way == 0);
+        ru_steps_piece_begin(steps, N, prompt, N);
+        for (y = NULL, row.at = 0; y == NULL; ops++, row.at = ops % CONTEXT) {
+            const float *of_text;
+            row.token = row.at;
+            assert_ok(ru_steps_run(steps, &row, 1, &of_text, &err), err);
+            assert_memory_equal(of_text, text[row.at], sizeof text[0]);
+            assert_ok(ru_steps_piece_go(steps, 0, &y, &err), err);
+        }
+        assert_true(ops > 8 && ru_steps_piece_longest_ns(steps, N) > 0);
+        assert_memory_equal(y, wanted, sizeof wanted);
+    }
     ru_steps_close(steps);
 }
 
@@ -396,50 +445,91 @@ static void tokens_are_drawn_by_their_chance(void **state)
 /* -- the pace of a prompt, on a clock of its own ------------------------------------------------
  */
 
+enum { TEXTS = 7, LONG = 2000, LAYERS = 4, OPS = 2 * LAYERS };
+
 typedef struct course {
     int64_t steps, late; /* late: above twice what the step takes without the prompt */
 } course;
 
-enum { TEXTS = 7, LONG = 2000 };
-
-/* A step reads weights, and one position after the other; rows of a piece share what they read. */
-static double true_ns(int64_t rows, int64_t texts_see, int64_t piece_see, int64_t piece_rows)
+/* Every other operation reads weights, the others positions, which rows of a piece share. */
+static double op_ns(uint32_t op, int64_t rows, int64_t positions)
 {
-    return 2e6 + 2e4 * (double)rows + 500 * (double)texts_see +
-           500 * (double)piece_see * (1 + 0.1 * (double)piece_rows);
+    return op % 2 == 0 ? 2e5 + 6e3 * (double)rows
+                       : 125 * (double)positions * (1 + 0.1 * (double)rows);
 }
 
-/* One prompt beside texts that stand at `at`; one step in `odd` takes ten times as long, 0: none */
+static double texts_ns(int64_t rows, int64_t see)
+{
+    return LAYERS * (2e5 + 6e3 * (double)rows + 125 * (double)see);
+}
+
+typedef struct under_way {
+    int64_t rows; /* 0: no piece */
+    uint32_t op;
+    double took[16][OPS]; /* by the logarithm of rows */
+} under_way;
+
+static double noise(uint32_t odd, ru_rng *rng)
+{
+    return odd > 0 && ru_rng_below(rng, odd) == 0 ? 10 : 1;
+}
+
+/* Some operations of the piece; what they took without noise. */
+static double go_on(ru_pace *p, under_way *u, int64_t cached, double budget, uint32_t odd,
+                    ru_rng *rng)
+{
+    double used = 0, calm = 0, longest = 0;
+    double *took = u->took[0];
+    for (int64_t n = u->rows; n > 1; n /= 2) {
+        took += OPS;
+    }
+    do {
+        double ns = op_ns(u->op, u->rows, cached + u->rows);
+        calm += ns;
+        took[u->op] = ns * noise(odd, rng);
+        used += took[u->op++];
+    } while (u->op < OPS && used + took[u->op] <= budget);
+    for (uint32_t k = 0; k < OPS; k++) {
+        longest = took[k] > longest ? took[k] : longest;
+    }
+    if (u->op == OPS) {
+        ru_pace_learn(p, (int64_t)longest);
+    }
+    return calm;
+}
+
+/* One prompt beside texts that stand at `at`; one time in `odd` is ten times as long, 0: none. */
 static course one_course(ru_pace *p, int64_t at, uint32_t odd, ru_rng *rng)
 {
     course c = {0};
-    for (int64_t k = 0, cached = -100; cached < LONG; k++) { /* first 100 steps without it */
-        ru_pace_step s = {.going = TEXTS, .going_see = TEXTS * (at + k)};
-        int64_t piece = 0, most = cached;
-        if (cached >= 0) {
-            s.piece_see = cached;
-            most = ru_pace_rows(p, &s);
-            assert_true(most > TEXTS && most <= p->rows_max);
-            piece = most - TEXTS < LONG - cached ? most - TEXTS : LONG - cached;
-            s.piece_see = cached + piece;
+    under_way u = {0};
+    for (int64_t cached = 0; cached < LONG; c.steps++) {
+        int64_t see = TEXTS * (at + c.steps), left = LONG - cached,
+                joined = u.rows > 0 ? TEXTS : ru_pace_joined(p, TEXTS, see, cached, left),
+                more = joined - TEXTS < left ? joined - TEXTS : left;
+        double own = texts_ns(TEXTS, see), ns = own;
+        assert_true(joined >= TEXTS && joined <= p->rows_max);
+        if (more > 0) {
+            ns = texts_ns(joined, see + cached + more);
+            cached += more;
+        } else {
+            u = u.rows > 0 ? u : (under_way){.rows = p->rows};
+            ns += go_on(p, &u, cached,
+                        (double)ru_pace_budget_ns(p, (int64_t)(own * noise(odd, rng))), odd, rng);
+            cached += u.op == OPS ? (u.rows < left ? u.rows : left) : 0;
+            u.rows = u.op == OPS ? 0 : u.rows;
         }
-        s.rows = TEXTS + piece;
-        double ns = true_ns(s.rows, s.going_see, s.piece_see, piece),
-               without = true_ns(TEXTS, s.going_see, 0, 0);
-        c.steps += piece > 0 ? 1 : 0;
-        c.late += piece > 1 && ns > 2 * without ? 1 : 0;
-        ns *= odd > 0 && ru_rng_below(rng, odd) == 0 ? 10 : 1;
-        ru_pace_learn(p, &s, (int64_t)ns);
-        cached += piece > 0 ? piece : 1;
+        assert_true(p->rows >= p->rows_min && p->rows <= p->rows_max);
+        c.late += ns > 2 * own ? 1 : 0;
     }
     return c;
 }
 
 static ru_pace pace_of(void)
 {
-    ru_pace p = {.rows_max = 256};
+    ru_pace p = {.rows = 16, .rows_min = 16, .rows_max = 256};
     for (uint32_t k = 0; k <= 8; k++) {
-        p.opened_ns[k] = (int64_t)true_ns(INT64_C(1) << k, 0, 0, 0);
+        p.opened_ns[k] = (int64_t)texts_ns(INT64_C(1) << k, 0);
     }
     return p;
 }
@@ -447,29 +537,32 @@ static ru_pace pace_of(void)
 static void a_prompt_ends_whatever_steps_take(void **state)
 {
     (void)state;
+    const int64_t bound = OPS * ((LONG + 15) / 16); /* one operation a step, smallest pieces */
     ru_rng rng = ru_rng_from(ru_test_seed(), 2);
     ru_pace p = pace_of();
     course calm = one_course(&p, 100, 0, &rng);
     assert_true(calm.steps < LONG / 4 && 100 * calm.late <= calm.steps);
-    for (uint32_t k = 0; k < 4; k++) { /* noise */
-        course c = one_course(&p, 100, 10, &rng);
-        assert_true(c.steps < LONG / 2);
+    for (uint32_t odd = 1; odd < 20; odd++) {
+        course c = one_course(&p, 100, odd, &rng);
+        assert_true(c.steps <= bound);
     }
     course again = one_course(&p, 100, 0, &rng); /* and what it left is forgotten */
-    assert_true(again.steps < calm.steps * 3 / 2 && 50 * again.late <= again.steps);
-    for (uint32_t k = 0; k <= 8; k++) { /* the same after sizes that seem slow, or for nothing */
-        p.seen_ns[k] = k % 2 == 0 ? 1e6 : 1e-3;
+    assert_true(again.steps < calm.steps * 5 / 4 && 50 * again.late <= again.steps);
+    p.alone_ns = 1; /* texts that take nothing: one operation a step */
+    again = one_course(&p, 100, 0, &rng);
+    assert_true(again.steps <= bound);
+    p.alone_ns = 0;
+    for (uint32_t k = 0; k < 3;
+         k++) { /* operations that are too long: smaller pieces, one a step */
+        int64_t budget = ru_pace_budget_ns(&p, 1000000), rows = p.rows;
+        ru_pace_learn(&p, budget + 1);
+        assert_int_equal(p.rows, rows > p.rows_min ? rows / 2 : rows);
     }
-    again = one_course(&p, 100, 0, &rng);
-    again = one_course(&p, 100, 0, &rng);
-    assert_true(again.steps < calm.steps * 3 / 2 && 50 * again.late <= again.steps);
-    ru_pace_step s = {.going_see = 0};
-    assert_int_equal(ru_pace_rows(&p, &s), p.rows_max); /* nobody waits */
 }
 
 RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
          cmocka_unit_test(a_prompt_ends_whatever_steps_take),
          cmocka_unit_test(tokens_are_those_of_whole_recomputation),
          cmocka_unit_test(one_prompt_is_read_once), cmocka_unit_test(urgent_texts_pass_others),
-         cmocka_unit_test(urgent_prompts_pass_others), cmocka_unit_test(a_step_that_fails_says_why),
-         cmocka_unit_test(draws_are_those_of_sorting))
+         cmocka_unit_test(urgent_prompts_pass_others), cmocka_unit_test(pieces_go_on_between_steps),
+         cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))
