@@ -10,6 +10,7 @@
 #include "env/file/grow.h"
 #include "test/scratch.h"
 #include "test/test.h"
+#include "test/where.h"
 
 enum { COUNT = 120, ROOM = 64 << 20 };
 

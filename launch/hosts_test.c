@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "env/file/file.h"
 #include "test/test.h"
+#include "test/where.h"
 
 static void joined(const ru_hosts *h, ru_text *t)
 {

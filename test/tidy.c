@@ -7,6 +7,7 @@
 
 #include "base/vec.h"
 #include "test/test.h"
+#include "test/where.h"
 
 /* What each folder may include besides itself: arrows that need a reason have it beside them. */
 static const struct {

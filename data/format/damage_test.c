@@ -10,6 +10,7 @@
 #include "data/make/write.h"
 #include "test/scratch.h"
 #include "test/test.h"
+#include "test/where.h"
 
 enum { COUNT = 12, BATCH = 2, CHANGES = 6, CUTS = 2, BYTES_MAX = 1 << 17 };
 enum { CIFAR_BYTES = 3073, CIFAR_COUNT = 4 };

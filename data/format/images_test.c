@@ -8,6 +8,7 @@
 #include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
+#include "test/where.h"
 
 #define AT(name) RU_SOURCE_ROOT "/test/data/reader/photos/" name
 

@@ -11,6 +11,7 @@
 #include "env/file/file.h"
 #include "test/ops/onnx_case.h"
 #include "test/test.h"
+#include "test/where.h"
 
 static const char *folder_of(const char *set)
 {

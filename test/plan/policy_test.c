@@ -19,6 +19,7 @@
 #include "plan/serve/route.h"
 #include "plan/step/mem.h"
 #include "test/test.h"
+#include "test/where.h"
 
 static const void *example_of(const ru_policy *p, ru_arena *a)
 {

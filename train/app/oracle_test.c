@@ -9,6 +9,7 @@
 
 #include "env/file/file.h"
 #include "test/test.h"
+#include "test/where.h"
 #include "train/app/app_job.h"
 #include "train/app/local.h"
 #include "train/app/rule.h"

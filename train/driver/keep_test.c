@@ -7,6 +7,7 @@
 #include "env/file/file.h"
 #include "test/run_lab.h"
 #include "test/test.h"
+#include "test/where.h"
 
 static int setup(void **state)
 {

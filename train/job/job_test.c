@@ -6,6 +6,7 @@
 
 #include "env/file/file.h"
 #include "test/scratch.h"
+#include "test/where.h"
 #include "train/job/job.h"
 #include "train/job/metric.h"
 
