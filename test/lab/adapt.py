@@ -63,7 +63,7 @@ def main():
             os.kill(int(f.read().split()[0]), signal.SIGKILL)
         wait_epoch(run, 3)
         run.send_signal(signal.SIGINT)
-        run.wait(timeout=120)
+        run.wait(timeout=300)
         first = steps("adapts")
         subprocess.run(train + adapt + ["--resume"], env=env, check=True, capture_output=True, timeout=300)
         told, end = steps("adapts"), [x for x in lines("adapts") if x["schema"] == "rubato.train.summary/1"][-1]

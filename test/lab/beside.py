@@ -35,7 +35,7 @@ def serve(rubato, run, *more):
 
 def ask(address, model, n):
     for _ in range(n):
-        with urllib.request.urlopen(f"http://{address}/v2/models/{model}/infer", ROW, 60) as answer:
+        with urllib.request.urlopen(f"http://{address}/v2/models/{model}/infer", ROW, 300) as answer:
             assert answer.status == 200
 
 

@@ -34,7 +34,7 @@ for dir in $(ls -d recipe-* | sort -t- -k2 -n); do
     [[ $# -eq 0 || " $* " == *" $n "* ]] || continue
     count=$((count + 1))
     SECONDS=0
-    if ! (cd "$dir" && timeout 120 bash -eu -o pipefail .run) >"$dir.out" 2>&1; then
+    if ! (cd "$dir" && timeout 300 bash -eu -o pipefail .run) >"$dir.out" 2>&1; then
         echo "FAIL: recipe $n: $(tail -5 "$dir.out")" >&2
         failed=1
     elif ! (cd "$dir" && cp "../$dir.out" .out && bash -eu -o pipefail .check) >"$dir.check" 2>&1; then

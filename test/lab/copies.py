@@ -44,7 +44,7 @@ def get(port, what, data=None):
 
 def train(out, *more, code=0, more_env=None):
     p = subprocess.run([rubato, "train", "job.yaml", "--out", out, *more], env={**env, **(more_env or {})},
-                       capture_output=True, text=True, timeout=150)
+                       capture_output=True, text=True, timeout=300)
     if "needs libcurl" in p.stderr or "built without libcurl" in p.stderr:
         sys.exit(77)
     check(p.returncode == code, f"train --out {out} {' '.join(more)} exits {p.returncode}: {p.stderr.strip()[-300:]}"

@@ -76,7 +76,7 @@ sed 's/^carol:/alice:/' carol.token >wrong.token
 "$rubato" fed join "$address" --token-file wrong.token --data carol.yaml >carol.log 2>&1 && fail "another's name"
 grep -q 'refuses this client' carol.log || fail "another's name: $(cat carol.log)"
 "$rubato" fed join "$address" --token-file alice.token --data alice.yaml >>alice.log 2>&1 &
-for _ in $(seq 1 600); do
+for _ in $(seq 1 3000); do
     grep -q 'client alice with' closed.log && break
     sleep 0.05
 done
@@ -202,7 +202,7 @@ grep -q 'another round would exceed federated.privacy.epsilon' private.log || fa
 "$rubato" explain private | grep -c 'what the models of all rounds so far tell' >/dev/null || fail "explain does not show epsilon"
 grep -q 'clients in time, .* epsilon 1\.' <<<"$("$rubato" top private --once)" || fail "top does not show epsilon"
 [[ ! -e private/federation/spent ]] && fail "nothing says that privacy ended the job"
-timeout --foreground 60 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --out private "${private[@]}" --resume >spent.log 2>&1 ||
+timeout --foreground 300 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --out private "${private[@]}" --resume >spent.log 2>&1 ||
     fail "a job that privacy ended does not end when it is resumed: $(tail -3 spent.log)"
 grep -q 'another round would exceed federated.privacy.epsilon' spent.log || fail "resumed, it does not say why it ends: $(cat spent.log)"
 "$rubato" fed sim job.yaml --clients 5 --out sim1 2>again.log >/dev/null && fail "a simulation in the folder of another"

@@ -97,7 +97,7 @@ grep -q '"masked":3' masked/federation.jsonl || fail "nothing was masked: $(tail
 refused() { # CODE SENTENCE PROGRAM ARGUMENT...
     local code=0 want=$1 text=$2
     shift 2
-    timeout --foreground 60 "$@" >refused.log 2>&1 || code=$?
+    timeout --foreground 300 "$@" >refused.log 2>&1 || code=$?
     [[ $code -eq $want ]] && grep -qF "$text" refused.log && [[ $(wc -l <refused.log) -eq 1 ]] ||
         fail "$*: ends with $code, not $want and '$text': $(cat refused.log)"
 }

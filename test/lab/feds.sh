@@ -19,7 +19,7 @@ clients() { # NAME...: a token and data for each
     done
 }
 address_of() { # OUT: of the server that was started last
-    for _ in $(seq 1 1200); do
+    for _ in $(seq 1 6000); do
         address=$(sed -n 's/.*clients join at //p' "$1.log" | tail -1)
         [[ -n $address ]] && return
         sleep 0.05
@@ -30,7 +30,7 @@ rounds() { # OUT
     grep -c . "$1/federation.jsonl" 2>/dev/null || true
 }
 reaches() { # OUT ROUNDS
-    for _ in $(seq 1 3000); do
+    for _ in $(seq 1 15000); do
         [[ $(rounds "$1") -ge $2 ]] && return
         sleep 0.02
     done

@@ -30,7 +30,7 @@ fail() {
 expect() {
     local code=$1 words=$2 got=0
     shift 2
-    timeout 60 "$@" >out.txt 2>err.txt || got=$?
+    timeout 300 "$@" >out.txt 2>err.txt || got=$?
     if [[ $got -ne $code ]]; then
         fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
     elif ! grep -q -- "$words" err.txt; then

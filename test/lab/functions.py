@@ -43,7 +43,7 @@ class Server:
         body = json.dumps({"inputs": [{"name": "x", "shape": shape, "datatype": "FP32", "data": row}]})
         try:
             with urllib.request.urlopen(f"http://{self.address}/v2/models/{self.model}/infer",
-                                        body.encode(), 60) as answer:
+                                        body.encode(), 300) as answer:
                 return answer.status, json.loads(answer.read())["outputs"][0]["data"]
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())["error"]
@@ -65,7 +65,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0
+        assert self.process.wait(300) == 0
 
 
 class Endpoint(http.server.BaseHTTPRequestHandler):

@@ -19,7 +19,7 @@ fail() {
 }
 # reaches RUN STEPS: it ($run) has reported so many, and goes on
 reaches() {
-    for _ in $(seq 1 3000); do
+    for _ in $(seq 1 30000); do
         [[ $(grep -c '"step":' "$1/metrics.jsonl" 2>/dev/null || true) -ge $2 ]] && return
         kill -0 "$run" 2>/dev/null || break
         sleep 0.01

@@ -90,7 +90,7 @@ echo "step: $(step_ms near) ms with shared memory inside of hosts, $(step_ms fla
 for victim in 3 2; do
     pid=()
     start kill$victim
-    for _ in $(seq 1 600); do
+    for _ in $(seq 1 3000); do
         [[ $(told kill$victim 2>/dev/null | wc -l) -ge 10 ]] && break
         sleep 0.1
     done

@@ -115,7 +115,7 @@ sed -e 's/STEPS = 640/STEPS = 20000/' -e 's/^static float w/static int said;\n&/
 are_in() {
     local k
     for k in "$@"; do
-        for _ in $(seq 1 600); do
+        for _ in $(seq 1 3000); do
             grep -qsx in fit.$k.err && continue 2 # its shell may not have made it yet
             sleep 0.1
         done
@@ -235,7 +235,7 @@ for bad in exits stuck; do
     $cc -std=c17 $cflags -shared -fPIC $bad.c -o lib$bad.so $libs
     sed "s/libhinge/lib$bad/" short.yaml >$bad.yaml
     code=0
-    timeout 60 "$rubato" train $bad.yaml -s clocks.task_limit=1s --out $bad -q >$bad.log 2>&1 || code=$?
+    timeout 300 "$rubato" train $bad.yaml -s clocks.task_limit=1s --out $bad -q >$bad.log 2>&1 || code=$?
     [ "$code" -eq 1 ] || fail "an app of which a function never ends well ends with $code: $(cat $bad.log)"
 done
 grep -q 'ended the process in run of executor 1, clock 30 (exit)' exits.log || fail "the exit is not named: $(cat exits.log)"

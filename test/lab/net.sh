@@ -115,7 +115,7 @@ up_relay() {
     until grep -q ready "$state/$name/relay.out"; do
         kill -0 "$(cat "$state/$name/relay")" 2>/dev/null || die 74 "$(tail -1 "$state/$name/relay.out")"
         tries=$((tries + 1))
-        [[ $tries -lt 500 ]] || die 74 "the relay did not start"
+        [[ $tries -lt 30000 ]] || die 74 "the relay did not start"
         sleep 0.01
     done
     for ((k = 1; k <= n; k++)); do

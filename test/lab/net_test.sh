@@ -92,7 +92,7 @@ wait $owner 2>/dev/null || true
 "$net" up "${lab}n" 1
 "$net" down "${lab}n"
 grep -q "ru-$lab-" <<<"$(ip netns list)" && fail "left behind by a killed owner, beside the next laboratory"
-for _ in $(seq 1 500); do
+for _ in $(seq 1 15000); do
     grep -qs relay "/proc/$carrier/comm" || break
     sleep 0.02
 done

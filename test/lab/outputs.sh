@@ -34,7 +34,7 @@ try() { # NAME COMMAND... with FILE where the output's name belongs
     put() { # PATH
         local words=() word
         for word in "${command[@]}"; do words+=("${word/#FILE/$1}"); done
-        timeout 60 "$rubato" "${words[@]}" >out.txt 2>&1 || fail "$name into $1: exit code $?: $(cat out.txt)"
+        timeout 300 "$rubato" "${words[@]}" >out.txt 2>&1 || fail "$name into $1: exit code $?: $(cat out.txt)"
     }
     local command=("$@")
     put "$name.plain"
@@ -48,7 +48,7 @@ try() { # NAME COMMAND... with FILE where the output's name belongs
     [[ -L $name.link ]] || fail "$name: the link to a file was replaced"
     cmp "$name.plain" "far/$name.end" || fail "$name: other bytes through a link to a file"
     mkfifo "$name.fifo"
-    timeout 60 cat "$name.fifo" >"$name.read" &
+    timeout 300 cat "$name.fifo" >"$name.read" &
     local reader=$!
     put "$name.fifo"
     [[ -p $name.fifo ]] || fail "$name: the FIFO was replaced"
@@ -60,7 +60,7 @@ try() { # NAME COMMAND... with FILE where the output's name belongs
         [[ -c device ]] || fail "$name: the device was replaced"
     fi
     [[ -z $(find . -name '*.tmp-*') ]] || fail "$name: left $(find . -name '*.tmp-*')"
-    if timeout 60 "$rubato" "${command[@]/#FILE/full}" >out.txt 2>&1; then
+    if timeout 300 "$rubato" "${command[@]/#FILE/full}" >out.txt 2>&1; then
         fail "$name: a full device does not fail"
     elif ! grep -q 'No space left' out.txt; then
         fail "$name: a full device: $(cat out.txt)"

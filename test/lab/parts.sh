@@ -35,5 +35,5 @@ train() { # JOB OUT OPTIONS..
     job=$1
     out=$2
     shift 2
-    timeout 200 "$rubato" train "$job.yaml" --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
+    timeout 300 "$rubato" train "$job.yaml" --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
 }

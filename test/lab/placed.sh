@@ -99,7 +99,7 @@ wait_ckpt() { # RUN STEP: until it has a later checkpoint
     k=0
     until [ "$(newest "$1")" -gt "$2" ]; do
         k=$((k + 1))
-        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
+        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
         sleep 0.1
     done
 }
@@ -112,7 +112,7 @@ victim_of() { # WORKER: its newest process
         done
         [ -z "$victim" ] || break
         k=$((k + 1))
-        [ $k -lt 100 ] || { fail "worker $1 does not run"; return 0; }
+        [ $k -lt 3000 ] || { fail "worker $1 does not run"; return 0; }
         sleep 0.1
     done
 }
@@ -125,11 +125,11 @@ for rank in 2 1; do
     victim_of $rank
     kill -9 "$victim"
     k=0
-    until [ "$(grep -c 'all devices start again from the checkpoint after step' lost.log || true)" -gt "$said" ] || [ $k -ge 600 ]; do
+    until [ "$(grep -c 'all devices start again from the checkpoint after step' lost.log || true)" -gt "$said" ] || [ $k -ge 3000 ]; do
         k=$((k + 1))
         sleep 0.1
     done
-    [ $k -lt 600 ] || fail "nobody says that the devices start again: $(tail -5 lost.log)"
+    [ $k -lt 3000 ] || fail "nobody says that the devices start again: $(tail -5 lost.log)"
 done
 grep -q 'which had device [12] of 2, was lost' lost.log || fail "nobody says who was lost: $(tail -5 lost.log)"
 wait_ckpt lost "$(newest lost)"
@@ -147,7 +147,7 @@ refused() { # SENTENCE WORKERS DEVICES OPTIONS..
     d=$3
     shift 3
     code=0
-    timeout 60 "$rubato" train drop.yaml --out refused -w "$w" --set train.parallel=placed --set "train.placed.devices={$d}" "$@" >refused.log 2>&1 || code=$?
+    timeout 300 "$rubato" train drop.yaml --out refused -w "$w" --set train.parallel=placed --set "train.placed.devices={$d}" "$@" >refused.log 2>&1 || code=$?
     [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
     grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
     rm -rf refused
@@ -167,7 +167,7 @@ unplaced() { # SENTENCE JOB OPTIONS..
     j=$2
     shift 2
     code=0
-    timeout 60 "$rubato" train "$j.yaml" --out refused -w 2 --set train.parallel=placed "$@" >refused.log 2>&1 || code=$?
+    timeout 300 "$rubato" train "$j.yaml" --out refused -w 2 --set train.parallel=placed "$@" >refused.log 2>&1 || code=$?
     [ "$code" = 65 ] || fail "exit code $code instead of 65: $(tail -2 refused.log)"
     grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
 }

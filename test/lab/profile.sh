@@ -33,7 +33,7 @@ job conv '{zoo: lenet, width: 4}'
 profile() { # LOG OPTIONS..
     log=$1
     shift
-    timeout --foreground 100 "$rubato" profile "$@" --steps 5 --least 1ms -t 1 >"$log" 2>&1
+    timeout --foreground 300 "$rubato" profile "$@" --steps 5 --least 1ms -t 1 >"$log" 2>&1
 }
 
 # 1.
@@ -80,17 +80,17 @@ hosts:
   - {name: b, cores: 1, net_bytes_per_s: 1e6, usd_per_h: 0.1}
 devices: [{name: a, host: a, type: here}, {name: b, host: b, type: here}]
 C
-timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --json >ways.json 2>ways.log || fail "ways: $(cat ways.log)"
-timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json >ways.txt 2>&1 || fail "ways: $(cat ways.txt)"
+timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --json >ways.json 2>ways.log || fail "ways: $(cat ways.log)"
+timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json >ways.txt 2>&1 || fail "ways: $(cat ways.txt)"
 has ways.txt 'least time: '
 has ways.txt 'predicted from profiles'
 sed 's/accumulate: 2/accumulate: 2, clip_norm: 1/' wide.yaml >clip.yaml
-timeout --foreground 60 "$rubato" plan clip.yaml --cluster cluster.yaml --facts devices.json >clip.txt 2>&1 || fail "clipped: $(cat clip.txt)"
+timeout --foreground 300 "$rubato" plan clip.yaml --cluster cluster.yaml --facts devices.json >clip.txt 2>&1 || fail "clipped: $(cat clip.txt)"
 has clip.txt 'no pipeline is compared: a pipeline does not add the norms'
-timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --goal money >money.txt 2>&1 || fail "measured: $(cat money.txt)"
+timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --goal money >money.txt 2>&1 || fail "measured: $(cat money.txt)"
 has money.txt 'least money: single on 1 x here'
 has money.txt 'measured here'
-timeout --foreground 100 "$rubato" train wide.yaml -w 2 --out run --set train.parallel=auto \
+timeout --foreground 300 "$rubato" train wide.yaml -w 2 --out run --set train.parallel=auto \
     --set "train.pipeline={facts: $work/devices.json, type: here, bytes_per_s: 1e6}" >auto.log 2>&1 || fail "auto: $(tail -3 auto.log)"
 python3 - ways.json auto.log <<P || fail "auto and plan differ: $(head -2 auto.log)"
 import json, re, sys
@@ -105,7 +105,7 @@ assert got[3] == flush["cut"]
 assert ("trains as a pipeline" in said) == (flush["step_s"] < data["step_s"])
 P
 
-timeout --foreground 60 "$rubato" plan wide.yaml device --cluster cluster.yaml --facts devices.json --method squares >device.txt 2>&1 || fail "device: $(cat device.txt)"
+timeout --foreground 300 "$rubato" plan wide.yaml device --cluster cluster.yaml --facts devices.json --method squares >device.txt 2>&1 || fail "device: $(cat device.txt)"
 has device.txt 'rent 1 x here'
 
 # Layers on hosts of two types: one that takes twice as long for each op is half as fast, whichever stands first.
@@ -131,7 +131,7 @@ json.dump(w, open("slow.json", "w"))
 P
 single() { # TYPE TYPE: the step on the faster of two
     sed "s/host: a, type: here/host: a, type: $1/; s/host: b, type: here/host: b, type: $2/" cluster.yaml >pair.yaml
-    timeout --foreground 60 "$rubato" plan wide.yaml place --cluster pair.yaml --facts slow.json --method single --json >pair.json 2>pair.log ||
+    timeout --foreground 300 "$rubato" plan wide.yaml place --cluster pair.yaml --facts slow.json --method single --json >pair.json 2>pair.log ||
         fail "place on $1 and $2: $(cat pair.log)"
     python3 -c 'import json; print(json.load(open("pair.json"))["predicted"]["step_s"])'
 }
@@ -139,27 +139,27 @@ python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); assert abs(b / a - 1
     "$(single here slow)" "$(single slow here)" "$(single slow slow)" || fail 'a device of another type is not as fast as its facts say'
 
 # 4.
-! timeout --foreground 60 "$rubato" plan wide.yaml device >bad.log 2>&1 || fail "device without facts"
+! timeout --foreground 300 "$rubato" plan wide.yaml device >bad.log 2>&1 || fail "device without facts"
 has bad.log 'give --cluster and --facts'
 sed 's/, usd_per_h: 0.1//' cluster.yaml >free.yaml
-! timeout --foreground 60 "$rubato" plan wide.yaml --cluster free.yaml --facts devices.json --goal money >bad.log 2>&1 || fail "money without prices"
+! timeout --foreground 300 "$rubato" plan wide.yaml --cluster free.yaml --facts devices.json --goal money >bad.log 2>&1 || fail "money without prices"
 has bad.log 'have no usd_per_h'
 ! profile bad.log small.yaml --type '' --out bad.json || fail "a type without a name"
 has bad.log '--type is empty'
-! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts missing.json >bad.log 2>&1 || fail "no facts"
+! timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --facts missing.json >bad.log 2>&1 || fail "no facts"
 has bad.log missing.json
 sed 's/host: b, type: here/host: b, type: there/' cluster.yaml >two.yaml
-! timeout --foreground 60 "$rubato" plan wide.yaml --cluster two.yaml >bad.log 2>&1 || fail "two types without facts"
+! timeout --foreground 300 "$rubato" plan wide.yaml --cluster two.yaml >bad.log 2>&1 || fail "two types without facts"
 has bad.log "'here' and 'there'"
-! timeout --foreground 60 "$rubato" plan wide.yaml --cluster two.yaml --facts devices.json >bad.log 2>&1 || fail "a type without facts"
+! timeout --foreground 300 "$rubato" plan wide.yaml --cluster two.yaml --facts devices.json >bad.log 2>&1 || fail "a type without facts"
 has bad.log "'there'"
-! timeout --foreground 60 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --set train.batch=40 >bad.log 2>&1 || fail "a key of a job"
+! timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json --set train.batch=40 >bad.log 2>&1 || fail "a key of a job"
 has bad.log '--set and --method go with a policy'
-! timeout --foreground 60 "$rubato" plan wide.yaml pipe --cluster cluster.yaml --facts devices.json >bad.log 2>&1 || fail "facts for pipe"
+! timeout --foreground 300 "$rubato" plan wide.yaml pipe --cluster cluster.yaml --facts devices.json >bad.log 2>&1 || fail "facts for pipe"
 has bad.log '--facts with the last two'
-! timeout --foreground 60 "$rubato" plan wide.yaml place --facts devices.json >bad.log 2>&1 || fail "place without hosts"
+! timeout --foreground 300 "$rubato" plan wide.yaml place --facts devices.json >bad.log 2>&1 || fail "place without hosts"
 has bad.log 'give --cluster with a job'
-! timeout --foreground 60 "$rubato" plan wide.yaml place --cluster two.yaml >bad.log 2>&1 || fail "place on two types without facts"
+! timeout --foreground 300 "$rubato" plan wide.yaml place --cluster two.yaml >bad.log 2>&1 || fail "place on two types without facts"
 has bad.log "'here' and 'there'"
 ! profile bad.log small.yaml --quota 20,none --out bad.json || fail "a quota of none"
 has bad.log "whole percents of a core"
@@ -172,7 +172,7 @@ for to in 0 7; do # before versions, and of a later program
     ! profile bad.log small.yaml --type here --add old.json --out bad.json || fail "added to profiles of version $to"
     has bad.log "old.json has profiles of version $to"
     for of in '' place device; do
-        ! timeout --foreground 60 "$rubato" plan wide.yaml $of --cluster cluster.yaml --facts old.json >bad.log 2>&1 || fail "'$of' takes profiles of version $to"
+        ! timeout --foreground 300 "$rubato" plan wide.yaml $of --cluster cluster.yaml --facts old.json >bad.log 2>&1 || fail "'$of' takes profiles of version $to"
         has bad.log 'profile again'
     done
 done

@@ -16,7 +16,7 @@ JOB
 train() { # OUT OPTIONS..
     out=$1
     shift
-    timeout 100 "$rubato" train job.yaml --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
+    timeout 300 "$rubato" train job.yaml --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
 }
 pipe() { # OUT WORKERS PIPELINE OPTIONS..
     o=$1
@@ -26,7 +26,7 @@ pipe() { # OUT WORKERS PIPELINE OPTIONS..
     train "$o" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@"
 }
 ruled() { # RUN
-    timeout 100 "$rule" "$1" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
+    timeout 300 "$rule" "$1" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
 }
 
 train one
@@ -57,7 +57,7 @@ model: {zoo: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}
 data: {format: synthetic, generator: grammar, count: 1000}
 train: {batch: 24, accumulate: 4, steps: 6, threads: 1, autotune: false, optimizer: {adamw: {lr: 0.003}}}
 JOB
-timeout 100 "$rubato" train tied.yaml --out tied -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [transformer.h.1], workers: [2, 1]}' >tied.log 2>&1 || fail "tied: $(tail -3 tied.log)"
+timeout 300 "$rubato" train tied.yaml --out tied -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [transformer.h.1], workers: [2, 1]}' >tied.log 2>&1 || fail "tied: $(tail -3 tied.log)"
 ruled tied
 # A stage in which nothing learns has no sums.
 pipe frozen 4 'cut: [fc2, fc3], workers: [1, 2, 1]' --set 'train.groups=[{match: "fc2.*", freeze: true}]'
@@ -71,7 +71,7 @@ wait_ckpt() { # RUN STEP: until it has a later checkpoint
     k=0
     until [ "$(newest "$1")" -gt "$2" ]; do
         k=$((k + 1))
-        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
+        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
         sleep 0.1
     done
 }
@@ -81,7 +81,7 @@ job_pid=$!
 wait_ckpt lost 0
 victim=
 k=0
-while [ -z "$victim" ] && [ $k -lt 100 ]; do
+while [ -z "$victim" ] && [ $k -lt 3000 ]; do
     for pid in $(pgrep -P "$job_pid"); do
         tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank 3 " && victim=$pid
     done
@@ -90,7 +90,7 @@ while [ -z "$victim" ] && [ $k -lt 100 ]; do
 done
 kill -9 "$victim" || fail "worker 3 does not run"
 k=0
-until grep -q 'all stages start again from the checkpoint after step' lost.log || [ $k -ge 600 ]; do
+until grep -q 'all stages start again from the checkpoint after step' lost.log || [ $k -ge 3000 ]; do
     k=$((k + 1))
     sleep 0.1
 done
@@ -110,7 +110,7 @@ refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
     p=$3
     shift 3
     code=0
-    timeout 60 "$rubato" train job.yaml --out refused -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >refused.log 2>&1 || code=$?
+    timeout 300 "$rubato" train job.yaml --out refused -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >refused.log 2>&1 || code=$?
     [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
     grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
     rm -rf refused
@@ -122,7 +122,7 @@ refused 'expected a multiple of the 5 workers of stage 1' 6 'cut: [fc2], workers
 refused 'names no stages' 3 'workers: [2, 1]'
 # Rubato chooses the cut, and workers of stages where that is predicted to be faster.
 sed 's/^model: .*/model: {zoo: lenet, width: 48}/' job.yaml >conv.yaml
-timeout 100 "$rubato" train conv.yaml --out chosen -w 3 --set train.parallel=pipeline --set 'train.pipeline={bytes_per_s: 2e8}' >chosen.log 2>&1 || fail "chosen: $(tail -3 chosen.log)"
+timeout 300 "$rubato" train conv.yaml --out chosen -w 3 --set train.parallel=pipeline --set 'train.pipeline={bytes_per_s: 2e8}' >chosen.log 2>&1 || fail "chosen: $(tail -3 chosen.log)"
 grep -q '4 layers measured; predicted for a step of 3 workers: .*, cut at .*; trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
 sed 's/^model: .*/model: {zoo: resnet18, width: 4}/' job.yaml >conv.yaml
 mv conv.yaml job.yaml

@@ -30,7 +30,7 @@ fail() {
 expect() {
     local code=$1 words=$2 got=0
     shift 2
-    timeout 120 "$@" >out.txt 2>err.txt || got=$?
+    timeout 300 "$@" >out.txt 2>err.txt || got=$?
     if [[ $got -ne $code ]]; then
         fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
     elif ! grep -q -- "$words" err.txt; then
@@ -73,6 +73,7 @@ for workers in 1 2; do
     expect 75 "another job uses used (process $first on" $train --out used -w $((3 - workers))
     expect 75 "another job uses used" $train --out used -w $workers --resume
     [[ $before == "$(contents used)" ]] || fail "the refused job changed: $(diff <(echo "$before") <(contents used))"
+    for _ in $(seq 1 3000); do [[ -n $(newest used) ]] && break || sleep 0.1; done
     kill -KILL $first
     wait $first 2>/dev/null || true
     steps=$(newest used)
@@ -117,7 +118,7 @@ job="$train --set train.epochs=100000 --set checkpoint.every=300ms"
 $job --out killed -w 1 >/dev/null 2>&1 &
 pid=$!
 started killed 50
-for _ in $(seq 1 100); do [[ -n $(newest killed) ]] && break || sleep 0.1; done
+for _ in $(seq 1 3000); do [[ -n $(newest killed) ]] && break || sleep 0.1; done
 kill -KILL $pid
 wait $pid 2>/dev/null || true
 printf '{"schema":"rubato.train.step/1","step":12' >>killed/metrics.jsonl # half a line
@@ -136,7 +137,7 @@ for how in KILL STOP; do
     sleep 3 # the job gets old, so that its start and the takeover differ
     leader=$(pgrep -P $pid | head -1)
     kill -$how "$leader"
-    for _ in $(seq 1 600); do
+    for _ in $(seq 1 3000); do
         grep -q '"what":"lead"' $run/metrics.jsonl && break
         sleep 0.1
     done
@@ -157,7 +158,7 @@ done
 mkdir full traced
 if mount -t tmpfs -o size=200k tmpfs full 2>/dev/null; then
     ln -s "$work/full" traced/trace
-    timeout 120 "$rubato" train mlp.yaml -w 2 -o traced --set train.epochs=0 --set train.steps=600 --set checkpoint.every=0s >out.txt 2>err.txt ||
+    timeout 300 "$rubato" train mlp.yaml -w 2 -o traced --set train.epochs=0 --set train.steps=600 --set checkpoint.every=0s >out.txt 2>err.txt ||
         fail "a job whose traces fill their disk exits $?: $(tail -2 err.txt)"
     [[ $(grep -c '"rubato.train.step/1"' traced/metrics.jsonl) -eq 600 ]] || fail "a job whose traces fill their disk lacks steps"
     if [[ $(grep -c 'recording has stopped, and the run continues' err.txt) -eq 2 && $(grep -c 'No space left' err.txt) -eq 2 ]]; then

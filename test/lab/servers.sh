@@ -82,7 +82,7 @@ hurt() { # HOW RANK
     name=$1-$2
     timeout --foreground 300 "$rubato" train hurt.yaml -w 5 --set train.servers=2 --json --out "$work/$name" >"$name.jsonl" 2>"$name.err" &
     run=$!
-    until grep -q '"rubato.train.step/1",.*"step":60,' "$name/metrics.jsonl" 2>/dev/null; do
+    until grep -q '"rubato.train.step/1",.*"step":20,' "$name/metrics.jsonl" 2>/dev/null; do
         kill -0 $run 2>/dev/null || break
         sleep 0.02
     done

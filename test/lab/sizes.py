@@ -40,14 +40,14 @@ class Server:
         ready = json.loads(self.process.stdout.readline())
         self.url = "http://%s/v2/models/%s" % (ready["address"], ready["model"])
         self.address = ready["address"]
-        with urllib.request.urlopen(self.url, timeout=60) as answer:
+        with urllib.request.urlopen(self.url, timeout=300) as answer:
             self.input = json.loads(answer.read())["inputs"][0]
 
     def infer(self, ids, rows=1):
         body = json.dumps({"inputs": [{"name": self.input["name"], "shape": [rows, len(ids) // rows],
                                        "datatype": self.input["datatype"], "data": ids}]})
         try:
-            with urllib.request.urlopen(self.url + "/infer", body.encode(), 60) as answer:
+            with urllib.request.urlopen(self.url + "/infer", body.encode(), 300) as answer:
                 out = json.loads(answer.read())["outputs"][0]
                 assert out["shape"] == [rows, len(ids) // rows, VOCAB], out["shape"]
                 return answer.status, out["data"]
@@ -69,7 +69,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0
+        assert self.process.wait(300) == 0
 
 
 def equal(got, want):
@@ -96,7 +96,7 @@ def check_endpoint(rubato):
                            "--sizes", "4"], capture_output=True, text=True)
     assert done.returncode == 65 and "requests of all 4 sizes" in done.stderr, done
     other.send_signal(signal.SIGTERM)
-    assert other.wait(30) == 0
+    assert other.wait(300) == 0
 
 
 def check(rubato):

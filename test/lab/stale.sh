@@ -34,14 +34,14 @@ pipe() { # JOB OUT WORKERS PIPELINE OPTIONS..
     w=$3
     p=$4
     shift 4
-    timeout 100 "$rubato" train "$job.yaml" --out "$out" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >"$out.log" 2>&1 ||
+    timeout 300 "$rubato" train "$job.yaml" --out "$out" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >"$out.log" 2>&1 ||
         fail "$out: $(tail -3 "$out.log")"
 }
 ruled() { # RUN [STEP..]
-    timeout 100 "$rule" "$@" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
+    timeout 300 "$rule" "$@" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
 }
 differs() { # RUN KIND
-    ! timeout 100 "$rule" "$1" as "$2" >rule.log 2>&1 || fail "$1 has the bits of the rule $2"
+    ! timeout 300 "$rule" "$1" as "$2" >rule.log 2>&1 || fail "$1 has the bits of the rule $2"
     grep -q 'differs from that of the rule' rule.log || fail "$1, $2: $(cat rule.log)"
 }
 
@@ -76,7 +76,7 @@ wait_ckpt() { # RUN STEP: until it has a later checkpoint
     k=0
     until [ "$(newest "$1")" -gt "$2" ]; do
         k=$((k + 1))
-        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
+        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
         sleep 0.1
     done
 }
@@ -96,7 +96,7 @@ ended() { # the job: its exit code is 0 or not
 # The stop signal drains: where it does is the only place.
 start stop 1h
 k=0
-until [ "$(cat stop/metrics.jsonl 2>/dev/null | wc -l)" -gt 20 ] || [ $k -ge 600 ]; do
+until [ "$(cat stop/metrics.jsonl 2>/dev/null | wc -l)" -gt 20 ] || [ $k -ge 3000 ]; do
     k=$((k + 1))
     sleep 0.1
 done
@@ -113,7 +113,7 @@ start lost 0.5s
 wait_ckpt lost 0
 victim=
 k=0
-while [ -z "$victim" ] && [ $k -lt 100 ]; do
+while [ -z "$victim" ] && [ $k -lt 3000 ]; do
     for pid in $(pgrep -P "$job_pid"); do
         tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank 2 " && victim=$pid
     done
@@ -122,7 +122,7 @@ while [ -z "$victim" ] && [ $k -lt 100 ]; do
 done
 kill -9 "$victim" || fail "worker 2 does not run"
 k=0
-until grep -q 'all stages start again from the checkpoint after step' lost.log || [ $k -ge 600 ]; do
+until grep -q 'all stages start again from the checkpoint after step' lost.log || [ $k -ge 3000 ]; do
     k=$((k + 1))
     sleep 0.1
 done
@@ -139,7 +139,7 @@ refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
     p=$3
     shift 3
     code=0
-    timeout 60 "$rubato" train mlp.yaml --out refused -w "$w" --set "train.pipeline={$p}" "$@" >refused.log 2>&1 || code=$?
+    timeout 300 "$rubato" train mlp.yaml --out refused -w "$w" --set "train.pipeline={$p}" "$@" >refused.log 2>&1 || code=$?
     [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
     grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
     rm -rf refused
@@ -153,7 +153,7 @@ refused 'norms of its parts' 2 'cut: [fc2], schedule: stash' --set train.paralle
 
 # Epochs of 250 samples end within a batch: the stages drain behind it.
 pipe mlp epochs 3 'cut: [fc2, fc3], schedule: stash' --set train.eval_every=0 --set train.steps=0 --set train.epochs=2
-timeout 100 "$rule" epochs 11 21 >rule.log 2>&1 || fail "epochs has not the bits of the rule: $(cat rule.log)"
+timeout 300 "$rule" epochs 11 21 >rule.log 2>&1 || fail "epochs has not the bits of the rule: $(cat rule.log)"
 # Drains that the leader asks for and those of the job meet: each has a checkpoint.
 pipe mlp meet 4 'cut: [fc2, fc3, fc4], schedule: stash' --set train.steps=400 --set train.eval_every=9 --set checkpoint.every=1ms --set checkpoint.keep=1000
 # shellcheck disable=SC2046
@@ -162,7 +162,7 @@ ruled meet $(ls -d meet/checkpoints/0*[0-9] | sed 's/.*\/0*//')
 pipe conv tuned 3 'cut: [layer2, layer4], schedule: stash' --set train.autotune=true --set train.threads=2
 
 # Rubato chooses the cut; auto takes a late schedule where the job allows it and names it.
-timeout 100 "$rubato" train mlp.yaml --out chosen -w 2 --set train.parallel=pipeline --set train.pipeline.schedule=stash >chosen.log 2>&1 ||
+timeout 300 "$rubato" train mlp.yaml --out chosen -w 2 --set train.parallel=pipeline --set train.pipeline.schedule=stash >chosen.log 2>&1 ||
     fail "chosen: $(tail -3 chosen.log)"
 grep -q 'predicted for a step of 2 workers: .*trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
 ruled chosen

@@ -54,14 +54,14 @@ train: {optimizer: {sgd: {lr: 0.02, momentum: 0.9}}, batch: 40, epochs: 4, autot
 checkpoint: {every: 1s}
 JOB
 started() { # RUN STEPS
-    for _ in $(seq 1 300); do
+    for _ in $(seq 1 3000); do
         [[ -f $1/metrics.jsonl && $(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl") -ge $2 ]] && return
         sleep 0.1
     done
     fail "$1 does not get to step $2"
 }
 told() { # RUN WORDS [FILE]
-    for _ in $(seq 1 300); do
+    for _ in $(seq 1 3000); do
         grep -qs "$2" "${3:-$1/metrics.jsonl}" && return
         sleep 0.1
     done
@@ -80,7 +80,7 @@ same() { # RUN: every step once, nothing lost, the losses of one process
 }
 
 # -- 1
-ip netns exec $a "$rubato" train mlp.yaml -w 2:3 --listen 10.78.2.1:0 --set train.epochs=300 --out hand >hand.out 2>hand.err &
+ip netns exec $a "$rubato" train mlp.yaml -w 2:3 --listen 10.78.2.1:0 --set train.epochs=100000 --out hand >hand.out 2>hand.err &
 run=$!
 started hand 100
 address=$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' hand.err | head -1)
@@ -95,7 +95,7 @@ kill -TERM $first
 wait $first || fail "who leaves exits $?: $(cat b1.err)"
 told hand '"works","worker":4'
 code=0
-RUBATO_TOKEN=0123456789abcdef on_b timeout 60 "$rubato" worker --join "$address" --out b3 >b3.out 2>b3.err || code=$?
+RUBATO_TOKEN=0123456789abcdef on_b timeout 300 "$rubato" worker --join "$address" --out b3 >b3.out 2>b3.err || code=$?
 [[ $code -eq 69 ]] || fail "with another token a worker exits $code: $(cat b3.err)"
 kill -TERM $run
 wait $run || fail "by hand: $(tail -3 hand.err)"
@@ -120,19 +120,19 @@ else
     printf '#!/bin/sh\nexec %s -F %s/ssh_config "$@"\n' "$(command -v ssh)" "$work" >bin/ssh
     chmod +x bin/ssh
     on_b "$sshd" -f "$work/sshd_config" -E "$work/sshd.log"
-    PATH=$work/bin:$PATH on_a timeout 120 "$rubato" train mlp.yaml --hosts localhost:2,10.78.2.2:2 --equal-shares --out ssh \
+    PATH=$work/bin:$PATH on_a timeout 300 "$rubato" train mlp.yaml --hosts localhost:2,10.78.2.2:2 --equal-shares --out ssh \
         >ssh.out 2>ssh.err || fail "--hosts over ssh: $(tail -5 ssh.err) $(tail -3 sshd.log)"
     [[ $(grep -c '"what":"works"' ssh/metrics.jsonl) -eq 2 ]] || fail "two workers over ssh: $(grep '"what"' ssh/metrics.jsonl)"
     [[ -f ssh/log.4 ]] || fail "the fourth worker has no log: $(ls ssh)"
     ! grep -aqf ssh/token sshd.log ssh/log.* || fail "the token stands in a log"
     same ssh
     code=0
-    PATH=$work/bin:$PATH on_a timeout 120 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.9:1 --out nossh \
+    PATH=$work/bin:$PATH on_a timeout 300 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.9:1 --out nossh \
         >nossh.out 2>nossh.err || code=$?
     [[ $code -eq 69 ]] || fail "a host without ssh: exit code $code: $(tail -3 nossh.err)"
     grep -q "no worker started on 10.78.2.9" nossh.err || fail "a host without ssh: $(cat nossh.err)"
     code=0
-    PATH=$work/bin:$PATH on_a timeout 120 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.2:1 --listen 10.78.1.1:0 \
+    PATH=$work/bin:$PATH on_a timeout 300 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.2:1 --listen 10.78.1.1:0 \
         --out nonet >nonet.out 2>nonet.err || code=$?
     [[ $code -eq 69 ]] || fail "an address that the other host does not reach: exit code $code: $(tail -3 nonet.err)"
     grep -q "10.78.2.2 cannot reach this machine" nonet.err || fail "an address out of reach: $(cat nonet.err)"
@@ -142,7 +142,7 @@ fi
 # -- 3
 export RUBATO_TOKEN=0123456789abcdef0123456789abcdef
 for k in 1 2; do
-    on_a timeout 120 "$rubato" train mlp.yaml --nnodes 2 --nproc-per-node 2 --rdzv-endpoint 127.0.0.1:29411 --equal-shares \
+    on_a timeout 300 "$rubato" train mlp.yaml --nnodes 2 --nproc-per-node 2 --rdzv-endpoint 127.0.0.1:29411 --equal-shares \
         --out rdzv >rdzv.$k.out 2>rdzv.$k.err &
     eval "node$k=\$!"
 done
@@ -163,7 +163,7 @@ for how in torchrun slurm; do
         ip netns exec $ns env "${words[@]}" "$rubato" train mlp.yaml --set train.epochs=20 --out $how >$how.$k.out 2>$how.$k.err &
         eval "rank$k=\$!"
     done
-    started $how 500
+    started $how 100
     kill -9 $rank2
     wait $rank2 2>/dev/null || true
     wait $rank0 || fail "$how: rank 0 after a kill: $(tail -3 $how.0.err)"

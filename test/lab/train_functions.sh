@@ -36,7 +36,7 @@ instances() {
     pgrep -P "$run" -f 'function --train' || true
 }
 gone() { # PID...: have they ended?
-    for _ in $(seq 1 500); do
+    for _ in $(seq 1 15000); do
         ps -o pid= -p "$(tr '\n' ',' <<<"$*" | sed 's/,$//; s/ /,/g')" | grep -q . || return 0
         sleep 0.01
     done
@@ -77,7 +77,7 @@ kill -CONT "$slow"
 ends short
 same short
 grep -q 'hand over after step' short.log || fail "nobody handed over: $(cat short.log)"
-grep -q ' [2-9] epochs, 0 given up' short.log || fail "nobody handed over, or not in time: $(cat short.log)"
+grep -qE ' ([2-9]|[1-9][0-9]+) epochs, 0 given up' short.log || fail "nobody handed over, or not in time: $(cat short.log)"
 
 # 4. a stop signal
 start stopped
@@ -94,7 +94,7 @@ same stopped
 # 5. an endpoint
 "$rubato" function --train -l 0 --name digits >function.log 2>&1 &
 endpoint=$!
-for _ in $(seq 1 600); do
+for _ in $(seq 1 6000); do
     grep -q answers function.log && break
     sleep 0.05
 done
@@ -134,7 +134,7 @@ JS
     : >node.port
     RUBATO=./rubato-of-$$ node platform.js >node.port 2>node.log &
     endpoint=$!
-    for _ in $(seq 1 1200); do
+    for _ in $(seq 1 6000); do
         [[ -s node.port ]] && break
         sleep 0.05
     done

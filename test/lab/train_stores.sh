@@ -35,7 +35,7 @@ train own || fail "the own store: $(tail -5 own.log)"
 export AWS_ACCESS_KEY_ID=someone AWS_SECRET_ACCESS_KEY=something
 python3 "$here/s3_store.py" busy=29 cut=31 >s3.port &
 s3=$!
-for _ in $(seq 1 3000); do
+for _ in $(seq 1 30000); do
     [[ -s s3.port ]] && break
     sleep 0.01
 done
@@ -70,7 +70,7 @@ save ""
 $([[ -z ${2:-} ]] || printf 'port 0\ntls-cert-file cert.pem\ntls-key-file key.pem\ntls-auth-clients no\n')
 CONF
     server=$!
-    for _ in $(seq 1 3000); do
+    for _ in $(seq 1 30000); do
         kill -0 $server 2>/dev/null || return 1 # another program has the port
         [[ $(redis-cli -p "$port" ${2:+--tls --insecure} ping 2>/dev/null) == PONG ]] && return
         sleep 0.01

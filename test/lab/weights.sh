@@ -10,7 +10,7 @@ set -euo pipefail
 rubato=$(realpath "$1")
 net=$(dirname "$(realpath "$0")")/net.sh
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-weights-XXXXXX")
-lab=ruwgt
+lab=ruw$$
 "$net" check || exit $?
 cleanup() {
     pgrep -f -- "$work/" | xargs -r kill -9 2>/dev/null || true
@@ -27,7 +27,7 @@ fail() {
     failed=1
 }
 there() { # a command of the guest's host
-    timeout 60 "$net" in $lab 2 "$rubato" "$@"
+    timeout 300 "$net" in $lab 2 "$rubato" "$@"
 }
 # expect CODE WORDS COMMAND...
 expect() {
@@ -54,7 +54,7 @@ begin() { # HOST WORKERS OUT: a job that lasts; waits until it gives weights at 
     at=10.77.0.$1:4100
     train "$1" "$2" "$3" 1000000 --weights $at &
     job=$!
-    for _ in $(seq 1 300); do
+    for _ in $(seq 1 3000); do
         there predict - --from $at --token-file "$3/weights-token" "${images[@]}" >/dev/null 2>&1 && return
         sleep 0.05
     done
@@ -105,6 +105,11 @@ stands=$guest
 
 begin 1 2 lives
 for k in 1 2; do
+    # The second one comes when the job has done more steps.
+    [[ $k -eq 1 ]] || until grep -q "\"rubato.train.step/1\",\"step\":$(($(step said1.txt) + 2))," lives/metrics.jsonl; do
+        kill -0 $job || break
+        sleep 0.05
+    done
     there predict -v - --from $at --token-file lives/weights-token --proba "${images[@]}" >guest$k.txt 2>said$k.txt ||
         fail "guest $k: $(tail -1 said$k.txt)"
 done
