@@ -424,6 +424,36 @@ static void cached_rows_agree_with_double(void **state)
     }
 }
 
+/* A value that is no number, of a key that only later rows see: those before keep their bits. */
+static void later_values_stay_unseen(void **state)
+{
+    (void)state;
+    static const float odd[] = {NAN, INFINITY};
+    for (uint32_t way = 0; way < 2 * RU_KERN_LEVELS * 3; way++) {
+        const ru_kern *k = kern_at((int)(way / 6));
+        if (k == NULL) {
+            continue;
+        }
+        int64_t rows = 9 + 16 * (way / 2 % 3), past = 60, d = 33, keys = past + rows, bad = 6;
+        float *q = numbers(rows * d, 1), *v = numbers(keys * d, 3), *y[2];
+        ru_kern_attn a = {.t = RU_F32, .t_kv = RU_F32, .rows = rows, .keys = keys, .head_size = d};
+        a.ld_q = a.ld_k = a.ld_v = a.ld_y = d;
+        a.q = q, a.k = numbers(keys * d, 2), a.v = v;
+        a.scale = 0.3f, a.causal = true, a.past = past;
+        a.work = numbers(k->attn_rows_work(&a), 11);
+        for (uint32_t i = 0; i < 2; i++) {
+            v[(past + bad) * d + 3] = i == 0 ? v[(past + bad) * d + 3] : odd[way % 2];
+            a.y = y[i] = numbers(rows * d, 4);
+            k->attn_rows(&a);
+        }
+        for (int64_t i = 0; i < rows * d; i++) {
+            bool after = i / d >= bad && i % d == 3;
+            assert_true(after ? !isfinite(y[1][i]) : y[0][i] == y[1][i]);
+        }
+        free(q), free(v), free((void *)(uintptr_t)a.k), free(a.work), free(y[0]), free(y[1]);
+    }
+}
+
 /* -- sums, losses, optimizers --------------------------------------------------------------------
  */
 
@@ -669,6 +699,7 @@ RU_TESTS(exec_block, cmocka_unit_test(f64_products_are_exact),
          cmocka_unit_test(bf16_products_agree_with_double),
          cmocka_unit_test(attention_agrees_with_finite_differences),
          cmocka_unit_test(cached_rows_agree_with_double),
+         cmocka_unit_test(later_values_stay_unseen),
          cmocka_unit_test(reductions_are_the_same_everywhere),
          cmocka_unit_test(cross_entropy_counts_and_refuses),
          cmocka_unit_test(adam_follows_its_definition))

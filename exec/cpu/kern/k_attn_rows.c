@@ -136,6 +136,25 @@ RU_KERN_INLINE void soften(group *g, int64_t n, const int64_t lanes)
     }
 }
 
+/* How many of a block's n keys a row sees that may see `many` from its first on. */
+static int64_t seen(int64_t many, int64_t n)
+{
+    return many < 0 ? 0 : kv_min_i64(many, n);
+}
+
+/* Is one of n values infinite or none? */
+static bool unbounded(const float *v, int64_t ld, int64_t n, int64_t d)
+{
+    uint32_t found = 0;
+    for (int64_t j = 0; j < n; j++, v += ld) {
+#pragma omp simd reduction(| : found)
+        for (int64_t c = 0; c < d; c++) {
+            found |= (kv_bits(v[c]) & 0x7f800000u) == 0x7f800000u;
+        }
+    }
+    return found != 0;
+}
+
 RU_KERN_INLINE void block(group *g, int64_t j0, int64_t n, const int64_t vectors)
 {
     const ru_kern_attn *a = g->a;
@@ -155,9 +174,11 @@ RU_KERN_INLINE void block(group *g, int64_t j0, int64_t n, const int64_t vectors
         }
     }
     soften(g, n, vectors * GEMM_W);
-    int64_t tiles = (g->rows + GEMM_MR - 1) / GEMM_MR;
-    gemm_tile t = {.k = n,
-                   .n = GEMM_NR,
+    /* 0 times a value that a row does not see is 0 of numbers only: else each row by itself. */
+    int64_t by_all = a->causal ? seen(g->past + 1 - j0, n) : n;
+    bool apart = by_all < n && unbounded(v + by_all * ldv, ldv, n - by_all, d);
+    int64_t tiles = apart ? g->rows : (g->rows + GEMM_MR - 1) / GEMM_MR;
+    gemm_tile t = {.n = GEMM_NR,
                    .a_row = 1,
                    .a_col = GEMM_NR,
                    .b_row = ldv,
@@ -166,6 +187,7 @@ RU_KERN_INLINE void block(group *g, int64_t j0, int64_t n, const int64_t vectors
                    .add = true};
     for (int64_t x = 0; x < tiles; x++) {
         int64_t i0 = g->rows * x / tiles, i1 = g->rows * (x + 1) / tiles;
+        t.k = apart ? seen(g->past + i0 + 1 - j0, n) : n;
         for (int64_t c = 0; c < g->ld_y; c += GEMM_NR) {
             t.a = g->s + i0;
             t.b = v + c;

@@ -136,46 +136,52 @@ void RUI_K(rui_kern_bn_sums)(const ru_kern_bn *b, float *sum, float *sq)
     }
 }
 
-RU_KERN_INLINE void apply(bool half, bool add, bool relu, const ru_kern_bn *b)
+/* each: mul and add are those of every element. */
+RU_KERN_INLINE void apply(bool half, bool each, bool add, bool relu, const ru_kern_bn *b)
 {
-    v16 mul = coef(b->mul, b->lanes);
-    v16 off = coef(b->add, b->lanes);
-    int64_t n = b->s * b->lanes;
+    v16 mul = each ? (v16){0} : coef(b->mul, b->lanes);
+    v16 off = each ? (v16){0} : coef(b->add, b->lanes);
+    int64_t n = each ? b->lanes : b->s * b->lanes;
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        v16 y = get(half, b->x, i) * mul + off;
+        v16 y = get(half, b->x, i) * (each ? get(false, b->mul, i) : mul) +
+                (each ? get(false, b->add, i) : off);
         y = add ? y + get(half, b->residual, i) : y;
         put(half, b->out, i, relu ? keep_where(y, ~(y <= 0.0f)) : y); /* NaN stays */
     }
     for (; i < n; i++) {
-        int64_t l = lane_of(i, b->lanes);
+        int64_t l = each ? i : lane_of(i, b->lanes);
         float y = get1(half, b->x, i) * b->mul[l] + b->add[l];
         y = add ? y + get1(half, b->residual, i) : y;
         put1(half, b->out, i, relu && y <= 0.0f ? 0.0f : y);
     }
 }
 
-RU_KERN_INLINE void apply_any(bool half, const ru_kern_bn *b)
+RU_KERN_INLINE void apply_any(bool half, bool each, const ru_kern_bn *b)
 {
     if (b->residual != NULL) {
         if (b->relu) {
-            apply(half, true, true, b);
+            apply(half, each, true, true, b);
         } else {
-            apply(half, true, false, b);
+            apply(half, each, true, false, b);
         }
     } else if (b->relu) {
-        apply(half, false, true, b);
+        apply(half, each, false, true, b);
     } else {
-        apply(half, false, false, b);
+        apply(half, each, false, false, b);
     }
 }
 
+/* s = 0: `lanes` elements of one place, any number, each with coefficients of its own. */
 void RUI_K(rui_kern_bn_apply)(const ru_kern_bn *b)
 {
     if (b->t == RU_BF16) {
-        apply_any(true, b);
+        RU_CHECK(b->s > 0);
+        apply_any(true, false, b);
+    } else if (b->s == 0) {
+        apply_any(false, true, b);
     } else {
-        apply_any(false, b);
+        apply_any(false, false, b);
     }
 }
 

@@ -215,15 +215,23 @@ void RUI_K(rui_kern_softmax_grad)(ru_dtype t, bool log, const void *dy, const vo
 enum { INNER = 64 }; /* columns at a time */
 enum { FEW = 16 };
 
+/* v[0 .. w) again and again up to n. */
+static void repeat(float *v, int64_t w, int64_t n)
+{
+    for (int64_t have = w, m; have < n; have += m) {
+        m = kv_min_i64(have, n - have);
+        memcpy(v + have, v, (size_t)m * sizeof *v);
+    }
+}
+
 /* At most FEW columns: whole rows at a time, `top` and `end` repeat. x may equal y. */
 static void softmax_few(bool log, const float *x, float *y, int64_t n, int64_t w)
 {
     float top[KV_BLOCK], end[KV_BLOCK], e[KV_BLOCK], sum[FEW];
     int64_t rows = KV_BLOCK / w, all = n * w, piece = rows * w;
     RUI_K(rui_kern_fold)(RU_KERN_RED_MAX, RU_F32, true, x, n, w, w, true, sum);
-    for (int64_t i = 0; i < piece; i++) {
-        top[i] = sum[i % w];
-    }
+    memcpy(top, sum, (size_t)w * sizeof *top);
+    repeat(top, w, piece);
     for (int64_t c = 0; c < all; c += piece) {
         int64_t m = kv_min_i64(piece, all - c);
         float *to = log ? e : y + c;
@@ -238,9 +246,10 @@ static void softmax_few(bool log, const float *x, float *y, int64_t n, int64_t w
     if (!log) {
         RUI_K(rui_kern_fold)(RU_KERN_RED_SUM, RU_F32, true, y, n, w, w, true, sum);
     }
-    for (int64_t i = 0; i < piece; i++) {
-        end[i] = log ? kv_log(sum[i % w]) : 1.0f / sum[i % w];
+    for (int64_t i = 0; i < w; i++) {
+        end[i] = log ? kv_log(sum[i]) : 1.0f / sum[i];
     }
+    repeat(end, w, piece);
     for (int64_t c = 0; c < all; c += piece) {
         int64_t m = kv_min_i64(piece, all - c);
 #pragma omp simd

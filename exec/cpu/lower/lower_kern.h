@@ -25,6 +25,18 @@ void rui_kern_for_own(const rui_run *run, rui_kern_own_part fn, const void *stat
 /* Rows of `cols` elements that make a piece worth a thread. */
 int64_t rui_kern_grain(int64_t cols);
 
+enum { RUI_SPREAD_PAST = 4 }; /* floats past the end that rui_kern_spread may write */
+
+/* to[i * each .. (i + 1) * each) = v[i] of n values. */
+static inline void rui_kern_spread(const float *v, int64_t n, int64_t each, float *to)
+{
+    for (int64_t i = 0; i < n; i++, to += each) {
+        for (int64_t j = 0; j < each; j += 4) { /* what passes the end is overwritten */
+            to[j] = to[j + 1] = to[j + 2] = to[j + 3] = v[i];
+        }
+    }
+}
+
 static inline const ru_type *rui_type(const rui_low *lo, ru_value_id v)
 {
     return &rui_graph(lo)->values[v.v].type;

@@ -38,16 +38,77 @@ static rui_buf in_f32(rui_low *lo, ru_value_id v)
     return rui_in(lo, v, rui_plain_as(lo, rui_type(lo, v), RU_F32));
 }
 
+enum {
+    FEW_PLACES = 64, /* below it channels are joined to rows */
+    SPREAD = 1024,   /* elements whose coefficients stay in L1 */
+};
+
+/* y = d * mul + add of `channels` channels. */
+static void spread_out(const group_state *s, const float *d, const float *mul, const float *add,
+                       float *y, int64_t channels)
+{
+    float by[SPREAD + RUI_SPREAD_PAST], off[SPREAD + RUI_SPREAD_PAST];
+    rui_kern_spread(mul, channels, s->inner, by);
+    rui_kern_spread(add, channels, s->inner, off);
+    s->k->bn_apply(&(ru_kern_bn){
+        .t = RU_F32, .lanes = channels * s->inner, .x = d, .out = y, .mul = by, .add = off});
+}
+
+/* w whole groups of one sample, of at most SPREAD elements together. */
+static void small_groups(const group_state *s, const float *x, const float *scale,
+                         const float *bias, float *y, int64_t w)
+{
+    float mean[SPREAD], each[SPREAD + RUI_SPREAD_PAST], d[SPREAD], mul[SPREAD];
+    int64_t n = s->channels * s->inner;
+    float count = (float)n;
+    s->k->reduce_rows(RU_KERN_RED_SUM, RU_F32, x, w, n, mean);
+    s->k->map2(RU_KERN_MAP2_Div, 0, 0, RU_F32, mean, 1, &count, 0, mean, w);
+    rui_kern_spread(mean, w, n, each);
+    s->k->map2(RU_KERN_MAP2_Sub, 0, 0, RU_F32, x, 1, each, 1, d, w * n);
+    s->k->reduce_rows(RU_KERN_RED_SUM_SQUARE, RU_F32, d, w, n, mean);
+    s->k->map1(RU_KERN_MAP1_Scale, 1.0f / count, s->epsilon, RU_F32, mean, mean, w);
+    s->k->map1(RU_KERN_MAP1_Sqrt, 0, 0, RU_F32, mean, mean, w);
+    rui_kern_spread(mean, w, s->channels, each);
+    s->k->map2(RU_KERN_MAP2_Div, 0, 0, RU_F32, scale, 1, each, 1, mul, w * s->channels);
+    spread_out(s, d, mul, bias, y, w * s->channels);
+}
+
+/* One group of many channels of few places. */
+static void wide_group(const group_state *s, const float *x, const float *scale, const float *bias,
+                       float *y)
+{
+    float d[SPREAD], mul[SPREAD], mean, inverse;
+    int64_t many = SPREAD / s->inner;
+    s->k->moments(RU_F32, x, s->channels * s->inner, s->epsilon, &mean, &inverse);
+    for (int64_t c = 0; c < s->channels; c += many) {
+        int64_t w = s->channels - c < many ? s->channels - c : many, at = c * s->inner;
+        s->k->map1(RU_KERN_MAP1_Scale, 1.0f, -mean, RU_F32, x + at, d, w * s->inner);
+        s->k->map1(RU_KERN_MAP1_Scale, inverse, 0.0f, RU_F32, scale + c, mul, w);
+        spread_out(s, d, mul, bias + c, y + at, w);
+    }
+}
+
 /* bufs: x scale bias y */
 static void group_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const group_state *s = state;
-    int64_t bytes = s->channels * s->inner * ru_dtype_bytes(s->t);
-    for (int64_t r = begin; r < end; r++) {
-        int64_t c = r % s->groups * s->channels;
-        s->k->groupnorm(s->t, (const char *)bufs[0] + r * bytes, (const float *)bufs[1] + c,
-                        (const float *)bufs[2] + c, s->epsilon, (char *)bufs[3] + r * bytes,
-                        s->channels, s->inner);
+    int64_t n = s->channels * s->inner, bytes = n * ru_dtype_bytes(s->t);
+    bool few = s->t == RU_F32 && s->inner < FEW_PLACES;
+    for (int64_t r = begin, w; r < end; r += w) {
+        int64_t g = r % s->groups, c = g * s->channels;
+        const char *x = (const char *)bufs[0] + r * bytes;
+        const float *scale = (const float *)bufs[1] + c, *bias = (const float *)bufs[2] + c;
+        char *y = (char *)bufs[3] + r * bytes;
+        w = 1;
+        if (few && n <= SPREAD / 2) {
+            w = SPREAD / n < s->groups - g ? SPREAD / n : s->groups - g;
+            w = w < end - r ? w : end - r;
+            small_groups(s, (const float *)x, scale, bias, (float *)y, w);
+        } else if (few) {
+            wide_group(s, (const float *)x, scale, bias, (float *)y);
+        } else {
+            s->k->groupnorm(s->t, x, scale, bias, s->epsilon, y, s->channels, s->inner);
+        }
     }
 }
 

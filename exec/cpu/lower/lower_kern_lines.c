@@ -110,19 +110,32 @@ static void lp_rows(const line_state *s, const float *x, float *y, int64_t rows)
     }
 }
 
+/* v[0 .. w) again and again up to n. */
+static void repeat(float *v, int64_t w, int64_t n)
+{
+    for (int64_t have = w, m; have < n; have += m) {
+        m = have < n - have ? have : n - have;
+        memcpy(v + have, v, (size_t)m * sizeof *v);
+    }
+}
+
 static void lp_columns(const line_state *s, const float *x, float *y, int64_t n, int64_t ld,
                        int64_t w)
 {
-    float norm[COLS];
+    float norm[PIECE];
     bool exact[COLS];
+    const bool few = w == ld && w <= WIDE;
+    const int64_t rows = few ? PIECE / w : 1;
     s->k->reduce_cols(lp_red(s), RU_F32, x, n, ld, 0, w, norm);
     lp_roots(s, norm, w);
     for (int64_t j = 0; j < w; j++) {
         exact[j] = !is_plain(norm[j]);
         norm[j] = exact[j] ? 1.0f : norm[j];
     }
-    for (int64_t r = 0; r < n; r++) {
-        join(s, RU_KERN_MAP2_Div, x + r * ld, norm, 1, y + r * ld, w);
+    repeat(norm, w, rows * w);
+    for (int64_t r = 0; r < n; r += rows) {
+        int64_t m = n - r < rows ? n - r : rows;
+        join(s, RU_KERN_MAP2_Div, x + r * ld, norm, 1, y + r * ld, m * w);
     }
     for (int64_t j = 0; j < w; j++) {
         if (exact[j]) {
@@ -175,6 +188,20 @@ static void mvn_row(const line_state *s, const float *x, float *y, int64_t k)
 {
     float first, d[PIECE];
     double rest, inverse;
+    int64_t inner = s->r.inner, all = s->r.outer * inner;
+    if (s->r.outer > 1 && all <= PIECE) { /* its runs together */
+        line_state one = *s;
+        size_t bytes = (size_t)inner * sizeof *x;
+        one.r = (rui_runs){.outer = 1, .keep = 1, .inner = all, .count = s->r.count};
+        for (int64_t o = 0; o < s->r.outer; o++) {
+            memcpy(d + o * inner, x + (o * s->r.keep + k) * inner, bytes);
+        }
+        mvn_row(&one, d, d, 0);
+        for (int64_t o = 0; o < s->r.outer; o++) {
+            memcpy(y + (o * s->r.keep + k) * inner, d + o * inner, bytes);
+        }
+        return;
+    }
     row_moments(s, x, k, &first, &rest, &inverse);
     for (int64_t o = 0; o < s->r.outer; o++) {
         for (int64_t i = 0, n; i < s->r.inner; i += PIECE) {
@@ -264,9 +291,10 @@ static void lse_few(const line_state *s, const float *x, float *y, int64_t n, in
     float d[PIECE], by[PIECE], top[WIDE], sum[WIDE];
     int64_t rows = PIECE / w;
     s->k->fold(RU_KERN_RED_MAX, RU_F32, true, x, n, w, w, true, top);
-    for (int64_t i = 0; i < rows * w; i++) {
-        by[i] = isinf(top[i % w]) ? 0.0f : top[i % w];
+    for (int64_t i = 0; i < w; i++) {
+        by[i] = isinf(top[i]) ? 0.0f : top[i];
     }
+    repeat(by, w, rows * w);
     for (int64_t r = 0; r < n; r += rows) {
         int64_t m = n - r < rows ? n - r : rows;
         join(s, RU_KERN_MAP2_Sub, x + r * w, by, 1, d, m * w);

@@ -453,6 +453,38 @@ static void lines_of_every_type(void **state)
     }
 }
 
+/* Channels of few places, which lie together in rows, and of more. */
+static void few_places_are_normalised(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_BatchNormalization, RU_OP_InstanceNormalization,
+                                RU_OP_GroupNormalization};
+    static const shape forms[] = {{4, {3, 12, 7, 7}},   {3, {2, 48, 2}}, {4, {2, 516, 4, 4}},
+                                  {4, {1, 1100, 1, 3}}, {2, {5, 72}},    {3, {2, 4, 600}},
+                                  {4, {3, 1200, 1, 1}}};
+    float kept[4][1200];
+    for (uint32_t i = 0; i < 4 * 1200; i++) { /* of variances: positive */
+        kept[i / 1200][i % 1200] = (float)(bits_of(i / 1200, i % 1200) % 100 + 1) / 25.0f;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * RU_ARRAY_LEN(forms); k++) {
+        ru_op op = ops[k % RU_ARRAY_LEN(ops)];
+        const shape *s = &forms[k / RU_ARRAY_LEN(ops)];
+        char name[64];
+        net t;
+        net_init(&t);
+        ru_value_id in[5] = {ru_build_input(&t.b, "x", ru_type_make(RU_F32, s->rank, s->dims))}, y;
+        uint32_t n = op == RU_OP_BatchNormalization ? 5 : 3;
+        for (uint32_t i = 1; i < n; i++) {
+            in[i] = ru_build_const(&t.b, ru_type_make(RU_F32, 1, &s->dims[1]), kept[i - 1]);
+        }
+        const ru_attr groups[] = {RU_AI(num_groups, 4), RU_A_END};
+        ru_build_node(&t.b, op, in, n, op == RU_OP_GroupNormalization ? groups : NULL, &y, 1);
+        ru_build_output(&t.b, y, "y");
+        snprintf(name, sizeof name, "%s, form %u", ru_op_get(op)->name, k / 3);
+        same_as_reference(&t, SMALL, SMALL, 1e-4, name);
+    }
+}
+
 /* Up to 40 operands, of which most broadcast. */
 static void many_operands_broadcast(void **state)
 {
@@ -489,6 +521,6 @@ static void many_operands_broadcast(void **state)
 RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
          cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(lines_of_whole_numbers),
-         cmocka_unit_test(lines_of_every_type), cmocka_unit_test(casts_of_every_pair),
-         cmocka_unit_test(choices_of_every_width), cmocka_unit_test(repetition_of_every_width),
-         cmocka_unit_test(many_operands_broadcast))
+         cmocka_unit_test(lines_of_every_type), cmocka_unit_test(few_places_are_normalised),
+         cmocka_unit_test(casts_of_every_pair), cmocka_unit_test(choices_of_every_width),
+         cmocka_unit_test(repetition_of_every_width), cmocka_unit_test(many_operands_broadcast))
