@@ -13,8 +13,8 @@
  * equal tokens are equal: E W^T is one small product and its rows are looked up, and backward dG
  * is summed by token first, so that dE = S W and dW = S^T E are small too.
  *
- * Sequence lengths, peepholes, clipping and other activations than the standard's defaults (and
- * ReLU in the plain layer) run on the reference kernel. */
+ * Peepholes, clipping and other activations than the standard's defaults (and ReLU in the plain
+ * layer), and sequence lengths where a gradient follows or X is bf16, run on the reference. */
 #include <string.h>
 #include <strings.h>
 
@@ -103,10 +103,14 @@ static bool read_dims(rui_low *lo, const ru_node *n, const cell_row *row, uint32
             (plain && activations(n, relu, 1, false)));
 }
 
-/* The same for the forward pass: neither sequence lengths nor peepholes. */
+/* The same for the forward pass: no peepholes. */
 static bool forward_fits(rui_low *lo, const ru_node *n, rui_rnn_dims *d)
 {
-    return read_dims(lo, n, row_of(n), 0, d) && !ru_node_has_in(n, 4) && !ru_node_has_in(n, 7);
+    const cell_row *row = row_of(n);
+    bool lens = ru_node_has_in(n, 4), lstm = row->cell == RU_CELL_LSTM;
+    bool fits = !lens || (rui_type(lo, n->in[4])->dtype == RU_I32 && !ru_node_has_out(n, row->ws) &&
+                          (!lstm || rui_rnn_dtype(lo) == RU_F32));
+    return fits && read_dims(lo, n, row, 0, d) && !ru_node_has_in(n, 7);
 }
 
 /* Input or output k, row-major, of dtype t; absent gives absent. */
@@ -188,8 +192,8 @@ static const ru_node *embedding_of(const rui_low *lo, const rui_rnn_dims *d, ru_
 static bool reads_by_token(rui_low *lo, const ru_node *n, ru_value_id x)
 {
     rui_rnn_dims d;
-    return n->op == RU_OP_LSTM && n->in[0].v == x.v && forward_fits(lo, n, &d) &&
-           lookup_of(lo, &d, x).gather != NULL;
+    return n->op == RU_OP_LSTM && n->in[0].v == x.v && !ru_node_has_in(n, 4) &&
+           forward_fits(lo, n, &d) && lookup_of(lo, &d, x).gather != NULL;
 }
 
 bool rui_rnn_reads_past(rui_low *lo, const ru_node *n)
@@ -372,7 +376,7 @@ typedef struct forward_bufs {
     lookup l;
     ru_dtype t;
     bool keeps; /* LSTM: what the gradient reads */
-    rui_buf x, r, b, h0, c0, y, yh, yc, ws;
+    rui_buf x, r, b, lens, h0, c0, y, yh, yc, ws;
 } forward_bufs;
 
 /* One direction. */
@@ -397,7 +401,15 @@ static void forward_direction(rui_low *lo, const ru_node *n, const rui_rnn_dims 
         s->proto.ids_row = f->l.swap == NULL ? 1 : d->steps;
     }
     rui_buf ws = from_dir(lo, f->ws, d, k, (g + 1) * h * 4);
-    if (s->proto.cell == RU_CELL_LSTM && !f->keeps) {
+    bool shorter = f->lens.v != 0, turns = shorter && s->proto.reverse;
+    if (shorter) {
+        rui_rnn_lens_before(lo, d, turns, f->lens, pre);
+        s->proto.reverse = false;
+    }
+    if (shorter && f->yc.v != 0) {
+        s->proto.ws_step = d->batch * (g + 1) * h;
+        ws = rui_workspace(lo, d->steps * s->proto.ws_step * 4);
+    } else if (s->proto.cell == RU_CELL_LSTM && !f->keeps) {
         s->proto.cells_only = true;
         s->proto.ws_step = 0;
         ws = floats(lo, d->batch * h);
@@ -419,6 +431,16 @@ static void forward_direction(rui_low *lo, const ru_node *n, const rui_rnn_dims 
                              .state = s,
                              .bufs = bufs,
                              .n_bufs = FORWARD_BUFS});
+    if (shorter) {
+        rui_rnn_lens_after(lo, d, turns,
+                           &(rui_rnn_lens){.lens = f->lens,
+                                           .h0 = bufs[H0],
+                                           .c0 = bufs[C0],
+                                           .ws = f->yc.v != 0 ? ws : (rui_buf){0},
+                                           .y = bufs[Y],
+                                           .y_h = bufs[Y_H],
+                                           .y_c = bufs[Y_C]});
+    }
 }
 
 /* X, W, R, B?, lens?, h0?, and LSTM's c0? -> Y?, Y_h?, LSTM's Y_c?, workspace? */
@@ -432,14 +454,16 @@ ru_status rui_lower_kern_rnn(rui_low *lo, const ru_node *n, ru_err *err)
     }
     bool lstm = row->cell == RU_CELL_LSTM, keeps = ru_node_has_out(n, row->ws);
     forward_bufs f = {.t = lstm ? rui_rnn_dtype(lo) : RU_F32, .keeps = keeps};
-    f.l = lstm ? lookup_of(lo, &d, n->in[0]) : (lookup){0};
+    bool lens = ru_node_has_in(n, 4);
+    f.l = lstm && !lens ? lookup_of(lo, &d, n->in[0]) : (lookup){0};
     f.x = f.l.gather == NULL ? in_as(lo, n, 0, f.t) : (rui_buf){0};
     f.r = in_as(lo, n, 2, RU_F32);
     f.b = in_as(lo, n, 3, RU_F32);
+    f.lens = lens ? rui_in_plain(lo, n->in[4]) : (rui_buf){0};
     f.h0 = in_as(lo, n, 5, RU_F32);
     f.c0 = in_as(lo, n, 6, RU_F32);
     f.y = out_as(lo, n, 0, f.t);
-    if (f.t == RU_BF16 && !ru_node_has_out(n, 0)) { /* the recurrence reads it */
+    if ((f.t == RU_BF16 || lens) && !ru_node_has_out(n, 0)) { /* the recurrence reads it */
         f.y = rui_workspace(lo, d.steps * d.dirs * d.batch * d.hidden * ru_dtype_bytes(f.t));
     }
     f.yh = out_as(lo, n, 1, RU_F32);

@@ -34,6 +34,17 @@ dnnl_memory_desc_t rui_rnn_md(rui_low *lo, int64_t rows, int64_t cols, int64_t r
 ru_status rui_rnn_input(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, rui_buf x, ru_value_id w,
                         int64_t dir, rui_buf pre);
 
+/* Sequences that are shorter than the time steps (`lens`, i32): steps around those of a direction
+ * that computes all of them forward. turns: it runs backward. */
+typedef struct rui_rnn_lens {
+    rui_buf lens, h0, c0;
+    rui_buf ws; /* gates and c of all steps; absent where y_c is */
+    rui_buf y, y_h, y_c;
+} rui_rnn_lens;
+
+void rui_rnn_lens_before(rui_low *lo, const rui_rnn_dims *d, bool turns, rui_buf lens, rui_buf pre);
+void rui_rnn_lens_after(rui_low *lo, const rui_rnn_dims *d, bool turns, const rui_rnn_lens *l);
+
 /* dX, dW, dR of one direction from dG; those with absent cb are left out.
  * io[0]: ab = X, bb = W, cb = dX; io[1]: ab = dG, bb = H', cb = dW; io[2]: cb = dR, and ab = dG as
  * R sees it where that differs. */

@@ -485,6 +485,56 @@ static void few_places_are_normalised(void **state)
     }
 }
 
+/* Numbers that never change, from -size to size. */
+static ru_value_id some(net *t, uint32_t rank, const int64_t *dims, float size)
+{
+    ru_type type = ru_type_make(RU_F32, rank, dims);
+    float *x = ru_arena_zalloc(&t->arena, ru_type_bytes(&type), 64);
+    for (int64_t i = 0; i < ru_type_count(&type); i++) {
+        x[i] = size * ((float)(bits_of(7, i) % 2000) / 1000.0f - 1.0f);
+    }
+    return ru_build_const(&t->b, type, x);
+}
+
+/* Samples of other lengths than the steps, in both directions; one result at a time. */
+static void sequences_end_at_their_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        ru_op op;
+        int64_t gates;
+        uint32_t results;
+    } cells[] = {{RU_OP_LSTM, 4, 3}, {RU_OP_GRU, 3, 2}, {RU_OP_RNN, 1, 2}};
+    static const char *const ways[] = {"forward", "reverse", "bidirectional"};
+    static const int32_t lens[] = {5, 0, 7, 1};
+    for (uint32_t k = 0; k < 3 * 3 * 3 * 2; k++) {
+        uint32_t cell = k % 3, way = k / 3 % 3, which = k / 9 % 3;
+        int64_t h = 21, g = cells[cell].gates * h, dirs = way == 2 ? 2 : 1, batch = 4;
+        if (which >= cells[cell].results) {
+            continue;
+        }
+        char name[64];
+        net t;
+        net_init(&t);
+        const int64_t x[] = {7, batch, 6}, w[] = {dirs, g, 6}, r[] = {dirs, g, h};
+        const int64_t b[] = {dirs, 2 * g}, first[] = {dirs, batch, h};
+        ru_value_id y[3], in[7] = {ru_build_input(&t.b, "x", ru_type_make(RU_F32, 3, x))};
+        in[0] = ru_build_op2(&t.b, RU_OP_Mul, in[0], some(&t, 3, x, 0.01f), NULL);
+        in[1] = some(&t, 3, w, 0.5f);
+        in[2] = some(&t, 3, r, 0.3f);
+        in[3] = some(&t, 2, b, 0.2f);
+        in[4] = ru_build_const(&t.b, ru_type_make(RU_I32, 1, &batch), lens);
+        in[5] = k / 27 == 0 ? some(&t, 3, first, 0.5f) : (ru_value_id){0};
+        in[6] = k / 27 == 0 && cell == 0 ? some(&t, 3, first, 0.9f) : (ru_value_id){0};
+        const ru_attr attrs[] = {RU_AI(hidden_size, h), RU_AS(direction, ways[way]), RU_A_END};
+        ru_build_node(&t.b, cells[cell].op, in, cell == 0 ? 7 : 6, attrs, y, cells[cell].results);
+        ru_build_output(&t.b, y[which], "y");
+        snprintf(name, sizeof name, "%s, %s, result %u", ru_op_get(cells[cell].op)->name, ways[way],
+                 which);
+        same_as_reference(&t, SMALL, SMALL, 1e-5, name);
+    }
+}
+
 /* Up to 40 operands, of which most broadcast. */
 static void many_operands_broadcast(void **state)
 {
@@ -522,5 +572,6 @@ RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
          cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(lines_of_whole_numbers),
          cmocka_unit_test(lines_of_every_type), cmocka_unit_test(few_places_are_normalised),
-         cmocka_unit_test(casts_of_every_pair), cmocka_unit_test(choices_of_every_width),
-         cmocka_unit_test(repetition_of_every_width), cmocka_unit_test(many_operands_broadcast))
+         cmocka_unit_test(sequences_end_at_their_lengths), cmocka_unit_test(casts_of_every_pair),
+         cmocka_unit_test(choices_of_every_width), cmocka_unit_test(repetition_of_every_width),
+         cmocka_unit_test(many_operands_broadcast))
