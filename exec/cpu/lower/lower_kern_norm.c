@@ -1,6 +1,8 @@
 /* Layer normalisation and softmax on the vector kernels. */
+#include <math.h>
 #include <string.h>
 
+#include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/lower/lower_kern.h"
 
 enum { NORM_CHUNKS = 16 }; /* partial sums of parameter gradients: fixed, whatever the threads */
@@ -160,10 +162,70 @@ ru_status rui_lower_kern_layernorm_grad(rui_low *lo, const ru_node *n, ru_err *e
 /* -- softmax -------------------------------------------------------------------------------------
  */
 
+enum { WIDE_PIECE = 256, WIDE_COLUMNS = 64 };
+
+static double wide_fold(const norm_state *s, ru_kern_red op, const double *x, int64_t n)
+{
+    double v;
+    s->k->fold(op, RU_F64, false, x, n, 0, 1, true, &v);
+    return v;
+}
+
+/* A row of doubles. */
+static void wide_row(const norm_state *s, const double *x, double *y, int64_t n)
+{
+    const ru_kern_numbers *k = ru_kern_numbers_best();
+    double e[WIDE_PIECE], sum = 0.0, top = wide_fold(s, RU_KERN_RED_MAX, x, n);
+    k->map2(RU_KERN_MAP2_Sub, x, 1, &top, 0, y, n);
+    for (int64_t c = 0, m; c < n; c += m) {
+        m = n - c < WIDE_PIECE ? n - c : WIDE_PIECE;
+        double *to = s->log ? e : y + c;
+        k->map1(RU_KERN_MAP1_Exp, y + c, to, m);
+        sum += wide_fold(s, RU_KERN_RED_SUM, to, m);
+    }
+    sum = s->log ? log(sum) : sum;
+    k->map2(s->log ? RU_KERN_MAP2_Sub : RU_KERN_MAP2_Div, y, 1, &sum, 0, y, n);
+}
+
+/* w columns of doubles. */
+static void wide_columns(const norm_state *s, const double *x, double *y, int64_t w)
+{
+    const ru_kern_numbers *k = ru_kern_numbers_best();
+    double e[WIDE_COLUMNS], top[WIDE_COLUMNS], sum[WIDE_COLUMNS] = {0};
+    s->k->fold(RU_KERN_RED_MAX, RU_F64, true, x, s->cols, s->inner, w, true, top);
+    for (int64_t r = 0; r < s->cols; r++) {
+        double *to = y + r * s->inner;
+        k->map2(RU_KERN_MAP2_Sub, x + r * s->inner, 1, top, 1, to, w);
+        k->map1(RU_KERN_MAP1_Exp, to, s->log ? e : to, w);
+        k->map2(RU_KERN_MAP2_Add, sum, 1, s->log ? e : to, 1, sum, w);
+    }
+    for (int64_t j = 0; s->log && j < w; j++) {
+        sum[j] = log(sum[j]);
+    }
+    for (int64_t r = 0; r < s->cols; r++) {
+        double *to = y + r * s->inner;
+        k->map2(s->log ? RU_KERN_MAP2_Sub : RU_KERN_MAP2_Div, to, 1, sum, 1, to, w);
+    }
+}
+
 static void softmax_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const norm_state *s = state;
     int64_t step = s->cols * s->inner * ru_dtype_bytes(s->t);
+    for (int64_t r = begin; s->t == RU_F64 && r < end; r++) {
+        const double *x = (const double *)bufs[0] + r * s->cols * s->inner;
+        double *y = (double *)bufs[1] + r * s->cols * s->inner;
+        for (int64_t c = 0, w; s->inner > 1 && c < s->inner; c += w) {
+            w = s->inner - c < WIDE_COLUMNS ? s->inner - c : WIDE_COLUMNS;
+            wide_columns(s, x + c, y + c, w);
+        }
+        if (s->inner == 1) {
+            wide_row(s, x, y, s->cols);
+        }
+    }
+    if (s->t == RU_F64) {
+        return;
+    }
     if (s->inner == 1) {
         s->k->softmax(s->t, s->log, (const char *)bufs[0] + begin * step,
                       (char *)bufs[1] + begin * step, end - begin, s->cols);
@@ -220,7 +282,7 @@ ru_status rui_lower_kern_softmax(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]);
-    ru_dtype t = row_dtype(lo, n->in[0]);
+    ru_dtype t = x->dtype == RU_F64 ? RU_F64 : row_dtype(lo, n->in[0]);
     if (t == RU_NONE || x->rank == 0) {
         return RU_E_UNSUPPORTED;
     }

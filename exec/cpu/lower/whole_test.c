@@ -453,6 +453,17 @@ static void lines_of_every_type(void **state)
     }
 }
 
+/* Numbers that never change, from -size to size. */
+static ru_value_id some(net *t, uint32_t rank, const int64_t *dims, float size)
+{
+    ru_type type = ru_type_make(RU_F32, rank, dims);
+    float *x = ru_arena_zalloc(&t->arena, ru_type_bytes(&type), 64);
+    for (int64_t i = 0; i < ru_type_count(&type); i++) {
+        x[i] = size * ((float)(bits_of(7, i) % 2000) / 1000.0f - 1.0f);
+    }
+    return ru_build_const(&t->b, type, x);
+}
+
 /* Channels of few places, which lie together in rows, and of more. */
 static void few_places_are_normalised(void **state)
 {
@@ -473,6 +484,7 @@ static void few_places_are_normalised(void **state)
         net t;
         net_init(&t);
         ru_value_id in[5] = {ru_build_input(&t.b, "x", ru_type_make(RU_F32, s->rank, s->dims))}, y;
+        in[0] = ru_build_op2(&t.b, RU_OP_Mul, in[0], some(&t, s->rank, s->dims, 0.005f), NULL);
         uint32_t n = op == RU_OP_BatchNormalization ? 5 : 3;
         for (uint32_t i = 1; i < n; i++) {
             in[i] = ru_build_const(&t.b, ru_type_make(RU_F32, 1, &s->dims[1]), kept[i - 1]);
@@ -485,15 +497,25 @@ static void few_places_are_normalised(void **state)
     }
 }
 
-/* Numbers that never change, from -size to size. */
-static ru_value_id some(net *t, uint32_t rank, const int64_t *dims, float size)
+/* Rows and columns of doubles. */
+static void softmax_of_doubles(void **state)
 {
-    ru_type type = ru_type_make(RU_F32, rank, dims);
-    float *x = ru_arena_zalloc(&t->arena, ru_type_bytes(&type), 64);
-    for (int64_t i = 0; i < ru_type_count(&type); i++) {
-        x[i] = size * ((float)(bits_of(7, i) % 2000) / 1000.0f - 1.0f);
+    (void)state;
+    static const shape forms[] = {{3, {5, 300, 3}}, {3, {2, 9, 70}}, {2, {7, 600}}, {1, {1}}};
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(forms) * 3; k++) {
+        const shape *s = &forms[k / 2 % RU_ARRAY_LEN(forms)];
+        int64_t axis = k / 2 / RU_ARRAY_LEN(forms);
+        if (axis >= (int64_t)s->rank) {
+            continue;
+        }
+        net t;
+        net_init(&t);
+        ru_value_id x = ru_build_input(&t.b, "x", ru_type_make(RU_F64, s->rank, s->dims));
+        const ru_attr on[] = {RU_AI(axis, axis), RU_A_END};
+        ru_op op = k % 2 == 0 ? RU_OP_Softmax : RU_OP_LogSoftmax;
+        ru_build_output(&t.b, ru_build_op1(&t.b, op, x, on), "y");
+        same_as_reference(&t, SMALL, SMALL, 1e-12, ru_op_get(op)->name);
     }
-    return ru_build_const(&t->b, type, x);
 }
 
 /* Samples of other lengths than the steps, in both directions; one result at a time. */
@@ -572,6 +594,6 @@ RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
          cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(lines_of_whole_numbers),
          cmocka_unit_test(lines_of_every_type), cmocka_unit_test(few_places_are_normalised),
-         cmocka_unit_test(sequences_end_at_their_lengths), cmocka_unit_test(casts_of_every_pair),
-         cmocka_unit_test(choices_of_every_width), cmocka_unit_test(repetition_of_every_width),
-         cmocka_unit_test(many_operands_broadcast))
+         cmocka_unit_test(sequences_end_at_their_lengths), cmocka_unit_test(softmax_of_doubles),
+         cmocka_unit_test(casts_of_every_pair), cmocka_unit_test(choices_of_every_width),
+         cmocka_unit_test(repetition_of_every_width), cmocka_unit_test(many_operands_broadcast))
