@@ -131,7 +131,8 @@ else
     printf '%s\n' "Host far" "HostName 127.0.0.1" "Port $port" "IdentityFile $work/user_key" \
         "UserKnownHostsFile $work/known" "StrictHostKeyChecking no" "LogLevel ERROR" >ssh_config
     mkdir bin
-    printf '#!/bin/sh\nexec %s -F %s/ssh_config "$@"\n' "$(command -v ssh)" "$work" >bin/ssh
+    # ssh itself would end a connection that stands still for 15 s, and so long jobs take on a slow machine.
+    printf '#!/bin/sh\nexec %s -o ServerAliveInterval=0 -F %s/ssh_config "$@"\n' "$(command -v ssh)" "$work" >bin/ssh
     chmod +x bin/ssh
     before=$PATH
     PATH=$work/bin:$PATH
