@@ -229,20 +229,30 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
 }
 
 /* A stage or a device cannot be missing: when its worker is lost, all start again from the newest
- * checkpoint, as long as there is a newer one than the last time (`before`). */
+ * checkpoint, as long as there is a newer one than the last time (`before`). Before the first one
+ * they start from the beginning, once. */
 static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_result *r,
                          int64_t *before)
 {
     ru_ckpt_info info;
     if (to->job == NULL || !ru_pipe_job_is(to->job) || !r->lost || r->out == NULL ||
-        ru_self_stop_asked() != 0 || ru_ckpt_find(r->out, arena, &info, NULL) != RU_OK ||
-        info.at.step <= *before) {
+        ru_self_stop_asked() != 0) {
         return false;
     }
-    (void)fprintf(stderr, "all %s start again from the checkpoint after step %lld\n",
-                  to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages",
-                  (long long)info.at.step);
-    *before = info.at.step;
+    bool saved = ru_ckpt_find(r->out, arena, &info, NULL) == RU_OK;
+    int64_t step = saved ? info.at.step : 0;
+    const char *all = to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages";
+    if (step <= *before) {
+        return false;
+    }
+    if (saved) {
+        (void)fprintf(stderr, "all %s start again from the checkpoint after step %lld\n", all,
+                      (long long)step);
+    } else {
+        (void)fprintf(stderr, "all %s start again from the beginning: there is no checkpoint yet\n",
+                      all);
+    }
+    *before = step;
     to->out = r->out;
     to->resume = true;
     return true;

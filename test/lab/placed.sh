@@ -141,6 +141,48 @@ job_pid=
 train drop calm --set train.steps="$(newest lost)" --set train.eval_every=10000000
 same calm lost
 
+# Before the first checkpoint all start from the beginning, and once only.
+lines_of() { if [ -e early/metrics.jsonl ]; then wc -l <early/metrics.jsonl; else echo 0; fi; }
+wait_steps() { # N: until more steps were reported
+    k=0
+    until [ "$(lines_of)" -gt $(($1 + 2)) ]; do # a start is a line, too
+        k=$((k + 1))
+        [ $k -lt 600 ] || { fail "no more than $1 lines and a step: $(tail -3 early.log)"; return 0; }
+        sleep 0.1
+    done
+}
+early() { # starts, loses worker 2 and starts again
+    "$rubato" train drop.yaml --out early -w 2 --set train.parallel=placed --set 'train.placed.devices={fc2: 2}' \
+        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0s >early.log 2>&1 &
+    job_pid=$!
+    wait_steps 0
+    victim_of 2
+    kill -9 "$victim"
+    k=0
+    until grep -q 'all devices start again from the beginning' early.log || [ $k -ge 600 ]; do
+        k=$((k + 1))
+        sleep 0.1
+    done
+    [ $k -lt 600 ] || fail "nobody says that the devices start from the beginning: $(tail -5 early.log)"
+    wait_steps "$(lines_of)"
+}
+early
+kill -TERM "$job_pid"
+code=0
+wait "$job_pid" || code=$?
+job_pid=
+[ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 early.log)"
+train drop calm-early --set train.steps="$(newest early)" --set train.eval_every=10000000
+same calm-early early
+rm -rf early
+early
+victim_of 2
+kill -9 "$victim"
+code=0
+wait "$job_pid" || code=$?
+job_pid=
+[ "$code" != 0 ] || fail "a job without a checkpoint went on after its second loss: $(tail -3 early.log)"
+
 refused() { # SENTENCE WORKERS DEVICES OPTIONS..
     says=$1
     w=$2
