@@ -5,6 +5,8 @@
 #ifndef RU_EXEC_CPU_LOWER_LOWER_KERN_H
 #define RU_EXEC_CPU_LOWER_LOWER_KERN_H
 
+#include <string.h>
+
 #include "exec/cpu/kern/kern.h"
 #include "exec/cpu/lower/lower.h"
 
@@ -31,8 +33,10 @@ enum { RUI_SPREAD_PAST = 4 }; /* floats past the end that rui_kern_spread may wr
 static inline void rui_kern_spread(const float *v, int64_t n, int64_t each, float *to)
 {
     for (int64_t i = 0; i < n; i++, to += each) {
+        const float x = v[i];
         for (int64_t j = 0; j < each; j += 4) { /* what passes the end is overwritten */
-            to[j] = to[j + 1] = to[j + 2] = to[j + 3] = v[i];
+            const float four[4] = {x, x, x, x};
+            memcpy(to + j, four, sizeof four);
         }
     }
 }

@@ -1,96 +1,225 @@
 /* Fourier transforms, windows and mel weights.
  *
- * A transform of n is split by its smallest prime factor until the factors are prime; a prime is
- * summed directly. */
+ * A transform of n is split by four, then by its smallest prime factors until the factors are
+ * prime; a prime is summed directly. With a larger prime than SUMMED it is a convolution instead,
+ * which is three transforms of a power of two:
+ *
+ *   X[k] = c[k] sum over j of (x[j] c[j]) / c[k - j],   c[k] = e^(-pi i k^2 / n)
+ *
+ * Source: bluestein-1970. */
 #include "exec/cpu/ref/ref_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double pi = 3.14159265358979323846;
 
+enum { FACTORS_MAX = 64, SUMMED = 31 };
+
+/* Complex numbers are pairs. */
 typedef struct fourier {
     int64_t n;
-    double *root; /* [n][2] e^(-2 pi i k / n), or its conjugate */
-    double *work; /* [2 n][2] */
+    bool inverse;
+    double *root;           /* [n][2] e^(-2 pi i k / n), or its conjugate */
+    double *work;           /* [2 n][2] */
+    int64_t p[FACTORS_MAX]; /* factors, the last one joins first */
+    uint32_t levels;
+    int64_t *order; /* [n] which element the deepest level reads */
 } fourier;
+
+/* A transform of any length. */
+typedef struct any_fourier {
+    fourier f;
+    int64_t n;
+    double *chirp;    /* NULL: by f alone; else [n][2] c, and f is of a power of two */
+    double *spectrum; /* [f.n][2] of 1 / c */
+    double *line;     /* [f.n][2] */
+} any_fourier;
+
+static int64_t factor_of(int64_t n)
+{
+    for (int64_t p = 2; n % 4 != 0 && p * p <= n; p++) {
+        if (n % p == 0) {
+            return p;
+        }
+    }
+    return n % 4 == 0 ? 4 : n;
+}
 
 static ru_status fourier_make(const ru_ref_call *c, int64_t n, bool inverse, fourier *f,
                               ru_err *err)
 {
-    f->n = n;
+    *f = (fourier){.n = n, .inverse = inverse};
     RU_TRY(rui_ref_zeros(c, 2 * n, &f->root, err));
     RU_TRY(rui_ref_zeros(c, 4 * n, &f->work, err));
+    RU_TRY(rui_ref_zero_ints(c, n, &f->order, err));
     for (int64_t k = 0; k < n; k++) {
         double angle = 2 * pi * (double)k / (double)n;
         f->root[2 * k] = cos(angle);
         f->root[2 * k + 1] = inverse ? sin(angle) : -sin(angle);
     }
+    for (int64_t rest = n; rest > 1; rest /= f->p[f->levels - 1]) {
+        f->p[f->levels++] = factor_of(rest);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, size = n, stride = 1;
+        for (uint32_t l = 0; l < f->levels; l++) {
+            size /= f->p[l];
+            f->order[i] += rest / size * stride;
+            rest %= size;
+            stride *= f->p[l];
+        }
+    }
     return RU_OK;
 }
 
-static int64_t factor_of(int64_t n)
+/* t = x * r */
+static inline void times(const double *x, const double *r, double *t)
 {
-    for (int64_t p = 2; p * p <= n; p++) {
-        if (n % p == 0) {
-            return p;
-        }
-    }
-    return n;
+    double re = x[0] * r[0] - x[1] * r[1];
+    t[1] = x[0] * r[1] + x[1] * r[0];
+    t[0] = re;
 }
 
-/* out[k] = sum over the p parts of root^(j k) part_j[k mod m]; the parts stand in `in`, one after
- * the other, and are transforms of m numbers. */
-static void join(const fourier *f, int64_t n, int64_t p, const double *in, double *out)
+static void join_2(int64_t m, int64_t step, const double *root, const double *in, double *out)
 {
-    int64_t m = n / p, step = f->n / n;
-    for (int64_t k = 0; k < n; k++) {
-        double re = 0, im = 0;
+    for (int64_t k = 0; k < 2 * m; k += 2) {
+        double t[2];
+        times(in + 2 * m + k, root + k * step, t);
+        out[k] = in[k] + t[0];
+        out[k + 1] = in[k + 1] + t[1];
+        out[2 * m + k] = in[k] - t[0];
+        out[2 * m + k + 1] = in[k + 1] - t[1];
+    }
+}
+
+/* turn: -1, or 1 for the inverse, of which i is the fourth root. */
+static void join_4(int64_t m, int64_t step, const double *root, double turn, const double *in,
+                   double *out)
+{
+    for (int64_t k = 0; k < 2 * m; k += 2) {
+        const double *a = in + k;
+        double b[2], c[2], d[2];
+        times(in + 2 * m + k, root + k * step, b);
+        times(in + 4 * m + k, root + 2 * k * step, c);
+        times(in + 6 * m + k, root + 3 * k * step, d);
+        double even[2] = {a[0] + c[0], a[1] + c[1]}, odd[2] = {b[0] + d[0], b[1] + d[1]};
+        double low[2] = {a[0] - c[0], a[1] - c[1]};
+        double high[2] = {turn * (d[1] - b[1]), turn * (b[0] - d[0])};
+        for (int64_t i = 0; i < 2; i++) {
+            out[k + i] = even[i] + odd[i];
+            out[2 * m + k + i] = low[i] + high[i];
+            out[4 * m + k + i] = even[i] - odd[i];
+            out[6 * m + k + i] = low[i] - high[i];
+        }
+    }
+}
+
+/* The p parts stand in `in`, one after the other, and are transforms of m numbers. */
+static void join_any(const fourier *f, int64_t p, int64_t m, const double *in, double *out)
+{
+    double t[SUMMED][2];
+    int64_t step = f->n / (p * m), turn = f->n / p;
+    for (int64_t k = 0; k < m; k++) {
         for (int64_t j = 0; j < p; j++) {
-            const double *r = f->root + 2 * (j * k % n * step);
-            const double *x = in + 2 * (j * m + k % m);
-            re += x[0] * r[0] - x[1] * r[1];
-            im += x[0] * r[1] + x[1] * r[0];
+            times(in + 2 * (j * m + k), f->root + 2 * j * k * step, t[j]);
         }
-        out[2 * k] = re;
-        out[2 * k + 1] = im;
+        for (int64_t q = 0; q < p; q++) {
+            double re = 0, im = 0;
+            for (int64_t j = 0, at = 0; j < p; j++) {
+                const double *r = f->root + 2 * at;
+                re += t[j][0] * r[0] - t[j][1] * r[1];
+                im += t[j][0] * r[1] + t[j][1] * r[0];
+                at += q * turn;
+                at -= at >= f->n ? f->n : 0;
+            }
+            out[2 * (q * m + k)] = re;
+            out[2 * (q * m + k) + 1] = im;
+        }
     }
 }
 
-enum { FACTORS_MAX = 64 };
-
-/* The transform of x [f->n][2], in place. Decimation in time without recursion: elements are put in
- * the order in which the deepest level reads them, then levels are joined from the bottom. */
-static void transform(const fourier *f, double *x)
+/* Of x [f->n][2], in place. Decimation in time without recursion: elements are put in the order in
+ * which the deepest level reads them, then levels are joined from the bottom. */
+static void transform_by_factors(const fourier *f, double *x)
 {
-    int64_t p[FACTORS_MAX], n = f->n;
-    uint32_t levels = 0;
+    int64_t n = f->n, m = 1;
     double *a = f->work, *b = f->work + 2 * n;
-    for (int64_t rest = n; rest > 1; rest /= p[levels - 1]) {
-        p[levels++] = factor_of(rest);
+    for (int64_t i = 0; i < n; i++) {
+        a[2 * i] = x[2 * f->order[i]];
+        a[2 * i + 1] = x[2 * f->order[i] + 1];
     }
-    for (int64_t i = 0; i < n; i++) { /* place i of the order holds element `from` */
-        int64_t from = 0, rest = i, size = n, stride = 1;
-        for (uint32_t l = 0; l < levels; l++) {
-            size /= p[l];
-            from += rest / size * stride;
-            rest %= size;
-            stride *= p[l];
-        }
-        a[2 * i] = x[2 * from];
-        a[2 * i + 1] = x[2 * from + 1];
-    }
-    int64_t size = 1;
-    for (uint32_t l = levels; l-- > 0;) {
-        size *= p[l];
-        for (int64_t at = 0; at < n; at += size) {
-            join(f, size, p[l], a + 2 * at, b + 2 * at);
+    for (uint32_t l = f->levels; l-- > 0;) {
+        int64_t p = f->p[l], step = n / (p * m);
+        for (int64_t at = 0; at < 2 * n; at += 2 * p * m) {
+            if (p == 2) {
+                join_2(m, step, f->root, a + at, b + at);
+            } else if (p == 4) {
+                join_4(m, step, f->root, f->inverse ? 1.0 : -1.0, a + at, b + at);
+            } else {
+                join_any(f, p, m, a + at, b + at);
+            }
         }
         double *t = a;
         a = b;
         b = t;
+        m *= p;
     }
-    for (int64_t i = 0; i < 2 * n; i++) {
-        x[i] = a[i];
+    memcpy(x, a, sizeof *x * (size_t)(2 * n));
+}
+
+static ru_status any_fourier_make(const ru_ref_call *c, int64_t n, bool inverse, any_fourier *a,
+                                  ru_err *err)
+{
+    int64_t rest = n, most = 1, two = 1;
+    for (; rest > 1; rest /= most) {
+        most = factor_of(rest); /* the last one is the largest prime */
+    }
+    *a = (any_fourier){.n = n};
+    if (most <= SUMMED) {
+        return fourier_make(c, n, inverse, &a->f, err);
+    }
+    while (two < 2 * n - 1) {
+        two *= 2;
+    }
+    RU_TRY(fourier_make(c, two, false, &a->f, err));
+    RU_TRY(rui_ref_zeros(c, 2 * n, &a->chirp, err));
+    RU_TRY(rui_ref_zeros(c, 2 * two, &a->spectrum, err));
+    RU_TRY(rui_ref_zeros(c, 2 * two, &a->line, err));
+    for (int64_t k = 0; k < n; k++) {
+        double angle = pi * (double)(k * k % (2 * n)) / (double)n, re = cos(angle);
+        double im = inverse ? sin(angle) : -sin(angle);
+        int64_t back = k == 0 ? 0 : two - k;
+        a->chirp[2 * k] = a->spectrum[2 * k] = a->spectrum[2 * back] = re;
+        a->chirp[2 * k + 1] = im;
+        a->spectrum[2 * k + 1] = a->spectrum[2 * back + 1] = -im;
+    }
+    transform_by_factors(&a->f, a->spectrum);
+    return RU_OK;
+}
+
+/* Of x [a->n][2], in place. */
+static void transform(const any_fourier *a, double *x)
+{
+    const int64_t n = a->n, two = a->f.n;
+    double *line = a->line;
+    if (a->chirp == NULL) {
+        transform_by_factors(&a->f, x);
+        return;
+    }
+    memset(line, 0, sizeof *line * (size_t)(2 * two));
+    for (int64_t k = 0; k < n; k++) {
+        times(x + 2 * k, a->chirp + 2 * k, line + 2 * k);
+    }
+    transform_by_factors(&a->f, line);
+    for (int64_t k = 0; k < two; k++) { /* the inverse is the conjugate's, conjugate */
+        times(line + 2 * k, a->spectrum + 2 * k, line + 2 * k);
+        line[2 * k + 1] = -line[2 * k + 1];
+    }
+    transform_by_factors(&a->f, line);
+    for (int64_t k = 0; k < n; k++) {
+        double y[2] = {line[2 * k] / (double)two, -line[2 * k + 1] / (double)two};
+        times(y, a->chirp + 2 * k, x + 2 * k);
     }
 }
 
@@ -125,11 +254,11 @@ ru_status rui_ref_DFT(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_in_ints(c, 1, &given, err));
     int64_t n = given != NULL ? given[0] : onesided && inverse ? 2 * (in.dim - 1) : in.dim;
     int64_t used = onesided && inverse ? n / 2 + 1 : n, inner = in.inner / parts;
-    fourier f;
+    any_fourier f;
     RU_TRY(rui_ref_in(c, 0, &x, err));
     RU_TRY(rui_ref_zeros(c, rui_ref_count(ty), &y, err));
     RU_TRY(rui_ref_zeros(c, 2 * n, &line, err));
-    RU_TRY(fourier_make(c, n, inverse, &f, err));
+    RU_TRY(any_fourier_make(c, n, inverse, &f, err));
     for (int64_t l = 0; l < in.outer * inner; l++) {
         int64_t o = l / inner, i = l % inner;
         for (int64_t k = 0; k < n; k++) {
@@ -164,10 +293,10 @@ ru_status rui_ref_STFT(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_in(c, 2, &w, err));
     RU_TRY(rui_ref_in_ints(c, 3, &length, err));
     int64_t n = length != NULL ? length[0] : c->in[2].type.dims[0];
-    fourier f;
+    any_fourier f;
     RU_TRY(rui_ref_zeros(c, rui_ref_count(ty), &y, err));
     RU_TRY(rui_ref_zeros(c, 2 * n, &line, err));
-    RU_TRY(fourier_make(c, n, false, &f, err));
+    RU_TRY(any_fourier_make(c, n, false, &f, err));
     for (int64_t at = 0; at < tx->dims[0] * frames; at++) {
         int64_t from = at / frames * tx->dims[1] + at % frames * step[0];
         for (int64_t k = 0; k < n; k++) {

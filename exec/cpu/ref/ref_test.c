@@ -2,6 +2,7 @@
 #include "exec/ref.h"
 #include "test/test.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "world/graph/graph.h"
@@ -101,6 +102,37 @@ static void test_every_op_has_a_kernel(void **state)
     assert_true(ru_ref_kernel(RU_OP_NONE) == NULL);
 }
 
-RU_TESTS(exec_ref, cmocka_unit_test(test_integers_keep_64_bits),
-         cmocka_unit_test(test_halves_round_once), cmocka_unit_test(test_bad_data_is_an_error),
-         cmocka_unit_test(test_every_op_has_a_kernel))
+/* Against the sum of the definition: powers of two and four, small factors, primes of both kinds.
+ */
+static void test_transforms_of_any_length(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 3, 4, 5, 8, 12, 16, 31, 37, 60, 64, 74, 97, 128, 210};
+    enum { MOST = 210 };
+    for (uint32_t c = 0; c < 2 * RU_ARRAY_LEN(lengths); c++) {
+        const int64_t n = lengths[c / 2], dims[] = {1, n, 2};
+        const double way = c % 2 == 0 ? -1.0 : 1.0, by = c % 2 == 0 ? 1.0 : 1.0 / (double)n;
+        double x[2 * MOST], y[2 * MOST];
+        for (int64_t i = 0; i < 2 * n; i++) {
+            x[i] = (double)((i + 3) * (i + 7) % 101) / 50.0 - 1.0;
+        }
+        one o = {.in = {tensor(RU_F64, x, 2 * n)}, .out = tensor(RU_F64, y, 2 * n)};
+        o.in[0].type = o.out.type = ru_type_make(RU_F64, 3, dims);
+        const ru_attr inverse = {.key = RU_ATTR_inverse, .kind = RU_ATTR_INT, .n = 1, .u.i = c % 2};
+        assert_ok(run(&o, RU_OP_DFT, 1, &inverse, 1), o.err);
+        for (int64_t k = 0; k < n; k++) {
+            double re = 0.0, im = 0.0;
+            for (int64_t j = 0; j < n; j++) {
+                double a = way * 8.0 * atan(1.0) * (double)(j * k % n) / (double)n;
+                re += x[2 * j] * cos(a) - x[2 * j + 1] * sin(a);
+                im += x[2 * j] * sin(a) + x[2 * j + 1] * cos(a);
+            }
+            assert_true(fabs(y[2 * k] - by * re) < 1e-11);
+            assert_true(fabs(y[2 * k + 1] - by * im) < 1e-11);
+        }
+    }
+}
+
+RU_TESTS(exec_ref, cmocka_unit_test(test_transforms_of_any_length),
+         cmocka_unit_test(test_integers_keep_64_bits), cmocka_unit_test(test_halves_round_once),
+         cmocka_unit_test(test_bad_data_is_an_error), cmocka_unit_test(test_every_op_has_a_kernel))
