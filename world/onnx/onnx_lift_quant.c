@@ -248,25 +248,53 @@ static bool halve(rui_lift *l, const ru_value *w, int32_t zero, int8_t **low, in
     return *low != NULL && *high != NULL;
 }
 
-/* Kernels take weights of i8 around 0: constant ones with another zero point, or unsigned, become
- * one such product or the sum of two. */
+/* The product of u8 is that of i8 with weights and their zero points less 128. */
+static ru_status lower_bytes(rui_lift *l, const ru_value *w, const ru_value *z, ru_err *err)
+{
+    static const uint8_t none = 0;
+    const ru_value *from[2] = {w, z};
+    if (l->n_in < 4) {
+        l->in[2] = l->n_in > 2 ? l->in[2] : (ru_value_id){0};
+        l->n_in = 4;
+    }
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_type t = from[k] != NULL ? from[k]->type : (ru_type){.dtype = RU_U8};
+        const uint8_t *x = from[k] != NULL ? from[k]->data : &none;
+        uint8_t *y = ru_arena_alloc(l->arena, ru_type_count(&t), 64);
+        if (y == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "the arena is full");
+        }
+        for (int64_t i = 0; i < ru_type_count(&t); i++) {
+            y[i] = x[i] ^ 0x80;
+        }
+        t.dtype = RU_I8;
+        RU_TRY(rui_lift_const(l, &t, y, &l->in[k == 0 ? 1 : 3], err));
+    }
+    return RU_OK;
+}
+
+/* Kernels take weights of i8, convolutions around 0: constant ones with another zero point, or
+ * unsigned, become that, or the sum of two convolutions. */
 ru_status rui_lift_integer_weights(rui_lift *l, ru_err *err)
 {
     const ru_value *w = constant_in(l, 1), *z = constant_in(l, 3);
-    bool zero_less = l->n_in < 4 || l->in[3].v == 0;
+    bool zero_less = l->n_in < 4 || l->in[3].v == 0, product = l->op == RU_OP_MatMulInteger;
     bool bytes = w != NULL && w->data != NULL && (w->type.dtype == RU_U8 || w->type.dtype == RU_I8);
     if (!l->infer || l->n_out_model != 1 || !bytes || (zero_less && w->type.dtype == RU_I8) ||
-        (!zero_less &&
-         (z == NULL || z->type.dtype != w->type.dtype || ru_type_count(&z->type) != 1))) {
+        (!zero_less && (z == NULL || z->data == NULL || z->type.dtype != w->type.dtype))) {
         return RU_OK;
     }
     int8_t *low, *high;
-    bool two;
-    ru_type t = w->type;
-    t.dtype = RU_I8;
-    if (!halve(l, w, zero_less ? 0 : byte_at(z, 0), &low, &high, &two)) {
+    bool two, one_zero = zero_less || ru_type_count(&z->type) == 1;
+    bool halves = one_zero && halve(l, w, zero_less ? 0 : byte_at(z, 0), &low, &high, &two);
+    if (product && (!halves || two)) {
+        return w->type.dtype == RU_U8 ? lower_bytes(l, w, z, err) : RU_OK;
+    }
+    if (!halves) {
         return RU_OK;
     }
+    ru_type t = w->type;
+    t.dtype = RU_I8;
     ru_value_id data = l->in[0], zero = l->n_in > 2 ? l->in[2] : (ru_value_id){0}, part;
     l->n_in = zero.v != 0 ? 3 : 2;
     RU_TRY(rui_lift_const(l, &t, low, &l->in[1], err));

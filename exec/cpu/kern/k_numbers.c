@@ -1,10 +1,11 @@
-/* Maps of f64, which k_elem.c has for f32; numbers of 8 and 16 bits with a scale each.
+/* Maps of f64, which k_elem.c has for f32; quantised numbers: q of 8 or 16 bits stands for
+ * (q - zero) * scale.
  *
  * Error bounds (tested against long double): exp 1 unit in the last place, log 1, sigmoid 3,
  * tanh 4. NaN gives NaN, infinities their limits, denormal results are honoured. The series are
  * Taylor's: with 14 and 11 terms their rest is below 2^-57 of the sum. */
+#include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/numbers.h"
-#include "exec/cpu/kern/vec.h"
 
 RU_KERN_INLINE uint64_t wide_bits(double x)
 {
@@ -188,7 +189,155 @@ static void cmp(ru_kern_cmp op, const double *xs, int64_t sx, const double *ys, 
 }
 
 /* -- numbers of few bits ------------------------------------------------------------------------
+ *
+ * In blocks whose length the compiler knows. A number is cut, then rounded to even by adding
+ * 1.5 * 2^23: the low bits of the sum are the whole number, to which the zero point is added.
  */
+
+enum { BITS_BLOCK = 64 };
+
+typedef struct cut_to {
+    float low, high; /* less the zero point */
+    uint32_t zero;
+} cut_to;
+
+static cut_to cut_of(ru_dtype t, float zero)
+{
+    bool wide = t == RU_I16 || t == RU_U16;
+    float low = t == RU_I8 ? -128.0f : t == RU_I16 ? -32768.0f : 0.0f;
+    float high = low + (wide ? 65535.0f : 255.0f);
+    return (cut_to){low - zero, high - zero, (uint32_t)(int32_t)zero};
+}
+
+/* x, or where less than a block is left, that in `pad` */
+RU_KERN_INLINE const void *block_at(const void *x, int64_t bytes, int64_t left, void *pad)
+{
+    return left >= BITS_BLOCK ? x : memcpy(pad, x, (size_t)(left * bytes));
+}
+
+/* NaN becomes the least. */
+#define CUT_BLOCK(name, T)                                                        \
+    RU_KERN_INLINE void name(const float *v, const cut_to *c, T *y, int64_t left) \
+    {                                                                             \
+        uint32_t bits[BITS_BLOCK];                                                \
+        T pad[BITS_BLOCK], *to = left >= BITS_BLOCK ? y : pad;                    \
+        for (int j = 0; j < BITS_BLOCK; j++) {                                    \
+            float q = v[j] > c->low ? v[j] : c->low;                              \
+            q = q < c->high ? q : c->high;                                        \
+            bits[j] = kv_bits(q + 12582912.0f);                                   \
+        }                                                                         \
+        for (int j = 0; j < BITS_BLOCK; j++) {                                    \
+            to[j] = (T)((T)bits[j] + (T)c->zero);                                 \
+        }                                                                         \
+        if (left < BITS_BLOCK) {                                                  \
+            memcpy(y, pad, (size_t)left * sizeof *y);                             \
+        }                                                                         \
+    }
+CUT_BLOCK(cut_bytes, uint8_t)
+CUT_BLOCK(cut_pairs, uint16_t)
+
+void RUI_K(rui_kern_quantize)(const float *xs, float scale, float zero, ru_dtype t, void *y,
+                              int64_t n)
+{
+    const cut_to c = cut_of(t, zero);
+    const bool wide = t == RU_I16 || t == RU_U16;
+    float pad[BITS_BLOCK] = {0}, v[BITS_BLOCK];
+    for (int64_t i = 0; i < n; i += BITS_BLOCK) {
+        const float *x = block_at(xs + i, 4, n - i, pad);
+        for (int j = 0; j < BITS_BLOCK; j++) {
+            v[j] = x[j] / scale;
+        }
+        if (wide) {
+            cut_pairs(v, &c, (uint16_t *)y + i, n - i);
+        } else {
+            cut_bytes(v, &c, (uint8_t *)y + i, n - i);
+        }
+    }
+}
+
+#define DEQUANTIZE(type)                          \
+    do {                                          \
+        const type *xs = x;                       \
+        for (int64_t i = 0; i < n; i++) {         \
+            y[i] = ((float)xs[i] - zero) * scale; \
+        }                                         \
+    } while (0)
+
+void RUI_K(rui_kern_dequantize)(ru_dtype t, const void *x, float scale, float zero, float *y,
+                                int64_t n)
+{
+    if (t == RU_I8) {
+        DEQUANTIZE(int8_t);
+    } else if (t == RU_U8) {
+        DEQUANTIZE(uint8_t);
+    } else if (t == RU_I16) {
+        DEQUANTIZE(int16_t);
+    } else if (t == RU_U16) {
+        DEQUANTIZE(uint16_t);
+    } else {
+        DEQUANTIZE(int32_t);
+    }
+}
+
+/* A signed byte with its sign turned over is itself plus 128, unsigned. */
+static uint8_t turn_of(bool sign)
+{
+    return sign ? 128 : 0;
+}
+
+void RUI_K(rui_kern_add_int8)(const ru_kern_add8 *s, const void *as, const void *bs, void *y,
+                              int64_t n)
+{
+    const uint8_t ta = turn_of(s->types & 1U), tb = turn_of(s->types & 2U);
+    const cut_to c = {s->low - s->zero, s->high - s->zero, (uint32_t)(int32_t)s->zero};
+    const float sa = s->a, sb = s->b, more = s->c - (float)ta * sa - (float)tb * sb;
+    uint8_t a_pad[BITS_BLOCK] = {0}, b_pad[BITS_BLOCK] = {0};
+    float v[BITS_BLOCK];
+    for (int64_t i = 0; i < n; i += BITS_BLOCK) {
+        const uint8_t *a = block_at((const uint8_t *)as + i, 1, n - i, a_pad);
+        const uint8_t *b = block_at((const uint8_t *)bs + i, 1, n - i, b_pad);
+        for (int j = 0; j < BITS_BLOCK; j++) {
+            v[j] = (float)(a[j] ^ ta) * sa + ((float)(b[j] ^ tb) * sb + more);
+        }
+        cut_bytes(v, &c, (uint8_t *)y + i, n - i);
+    }
+}
+
+static void mul_int8(const ru_kern_add8 *s, const void *as, const void *bs, void *y, int64_t n)
+{
+    const uint8_t ta = turn_of(s->types & 1U), tb = turn_of(s->types & 2U);
+    const cut_to c = {s->low - s->zero, s->high - s->zero, (uint32_t)(int32_t)s->zero};
+    const float az = s->a + (float)ta, bz = s->b + (float)tb, scale = s->c;
+    uint8_t a_pad[BITS_BLOCK] = {0}, b_pad[BITS_BLOCK] = {0};
+    float v[BITS_BLOCK];
+    for (int64_t i = 0; i < n; i += BITS_BLOCK) {
+        const uint8_t *a = block_at((const uint8_t *)as + i, 1, n - i, a_pad);
+        const uint8_t *b = block_at((const uint8_t *)bs + i, 1, n - i, b_pad);
+        for (int j = 0; j < BITS_BLOCK; j++) {
+            v[j] = ((float)(a[j] ^ ta) - az) * ((float)(b[j] ^ tb) - bz) * scale;
+        }
+        cut_bytes(v, &c, (uint8_t *)y + i, n - i);
+    }
+}
+
+static void look_up(const uint8_t *table, const uint8_t *x, uint8_t *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = table[x[i]];
+    }
+}
+
+static void limits(const float *x, int64_t n, float *limit)
+{
+    float low = limit[0], high = limit[1];
+#pragma omp simd reduction(min : low) reduction(max : high)
+    for (int64_t i = 0; i < n; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+    }
+    limit[0] = low;
+    limit[1] = high;
+}
 
 #define QUANTIZE_EACH(type)                                             \
     do {                                                                \
@@ -288,12 +437,37 @@ static void cut(const double *x, int64_t bytes, void *y, int64_t n)
     }
 }
 
+/* Rows of at most so many bytes are summed eight at a time in a word: four sums of 16 bits. */
+enum { SUM_SHORT = 96 };
+
+static int32_t sum_short(const uint8_t *x, uint64_t turn, int64_t n)
+{
+    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
+    uint64_t sum = 0, word;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        memcpy(&word, x + i, 8);
+        word ^= turn;
+        sum += (word & even) + (word >> 8 & even);
+    }
+    uint32_t all = (uint32_t)(sum & 0xffff) + (uint32_t)(sum >> 16 & 0xffff) +
+                   (uint32_t)(sum >> 32 & 0xffff) + (uint32_t)(sum >> 48);
+    for (; i < n; i++) {
+        all += x[i] ^ (uint8_t)turn;
+    }
+    return (int32_t)all - (turn != 0 ? 128 * (int32_t)n : 0);
+}
+
 static void sum_rows(bool sign, const void *x, int64_t rows, int64_t n, int32_t *y)
 {
     for (int64_t i = 0; i < rows; i++) {
         int32_t sum = 0;
         const uint8_t *u = (const uint8_t *)x + i * n;
         const int8_t *s = (const int8_t *)x + i * n;
+        if (n <= SUM_SHORT) {
+            y[i] = sum_short(u, sign ? UINT64_C(0x8080808080808080) : 0, n);
+            continue;
+        }
         for (int64_t j = 0; sign && j < n; j++) {
             sum += s[j];
         }
@@ -310,6 +484,31 @@ static void sum_columns(const int8_t *x, int64_t rows, int64_t n, int32_t *y)
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < n; j++) {
             y[j] += x[i * n + j];
+        }
+    }
+}
+
+static void less_terms(const uint32_t *rows, const uint32_t *by, const uint32_t *cols, uint32_t *y,
+                       int64_t n_rows, int64_t n)
+{
+    for (int64_t i = 0; i < n_rows; i++, y += n) {
+        const uint32_t row = rows != NULL ? rows[i] : 0;
+        if (by == NULL && cols == NULL) {
+            for (int64_t j = 0; j < n; j++) {
+                y[j] -= row;
+            }
+        } else if (by == NULL) {
+            for (int64_t j = 0; j < n; j++) {
+                y[j] -= row + cols[j];
+            }
+        } else if (cols == NULL) {
+            for (int64_t j = 0; j < n; j++) {
+                y[j] -= row * by[j];
+            }
+        } else {
+            for (int64_t j = 0; j < n; j++) {
+                y[j] -= row * by[j] + cols[j];
+            }
         }
     }
 }
@@ -477,5 +676,6 @@ static void arg(const ru_kern_scan *s, ru_dtype t, const void *x, int64_t *y, in
 }
 
 extern const ru_kern_numbers RUI_K(rui_kern_numbers);
-const ru_kern_numbers RUI_K(rui_kern_numbers) = {map1, map2,     cmp,         quantize, dequantize,
-                                                 cut,  sum_rows, sum_columns, arg};
+const ru_kern_numbers RUI_K(rui_kern_numbers) = {
+    map1,        map2, cmp,      quantize, dequantize, cut,       sum_rows,
+    sum_columns, arg,  mul_int8, look_up,  limits,     less_terms};

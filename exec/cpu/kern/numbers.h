@@ -73,6 +73,16 @@ typedef struct ru_kern_numbers {
     /* As arg of kern.h, of f64, whole numbers and truth values */
     void (*arg)(const ru_kern_scan *s, ru_dtype t, const void *x, int64_t *y, int64_t o0,
                 int64_t o1);
+    /* As add_int8 of kern.h, of the product (x - a) * (z - b) * c */
+    void (*mul_int8)(const ru_kern_add8 *s, const void *x, const void *z, void *y, int64_t n);
+    /* y[i] = table[x[i]] */
+    void (*look_up)(const uint8_t *table, const uint8_t *x, uint8_t *y, int64_t n);
+    /* limit[0] and limit[1] become the least and the most of themselves and x; NaN is passed over
+     */
+    void (*limits)(const float *x, int64_t n, float *limit);
+    /* y[i, j] -= rows[i] * by[j] + cols[j] of n_rows rows of n; NULL: rows 0, by 1, cols 0 */
+    void (*less_terms)(const uint32_t *rows, const uint32_t *by, const uint32_t *cols, uint32_t *y,
+                       int64_t n_rows, int64_t n);
 } ru_kern_numbers;
 
 /* Of an instruction set (NULL: this CPU does not have it), and of the best one. */

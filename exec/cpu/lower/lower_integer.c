@@ -1,10 +1,9 @@
 /* What ONNX Runtime's dynamic quantiser writes: DynamicQuantizeLinear, and products of 8-bit
- * integers with sums of 32 bits whose left zero point is known at the run only.
+ * integers with sums of 32 bits whose zero points may be known at the run only.
  *
- *   sum_k (a[i,k] - z) b[k,j]  =  sum_k a[i,k] b[k,j]  -  z sum_k b[k,j]
- *
- * The first sum is oneDNN's, the last one is computed once. A convolution is the same over windows,
- * if its image has been padded with z (world/onnx/onnx_lift_rules.c). */
+ * oneDNN makes the sums of the numbers as they stand, and what the zero points add is taken off.
+ * Sums of constants are made once. A convolution is a product over windows, if its image has been
+ * padded with its zero point (world/onnx/onnx_lift_rules.c). */
 #include <math.h>
 #include <string.h>
 
@@ -12,33 +11,19 @@
 #include "exec/cpu/low/window.h"
 #include "exec/cpu/lower/lower_kern.h"
 
-/* -- products ---------------------------------------------------------------------------------- */
+/* -- products -----------------------------------------------------------------------------------
+ *
+ * The right side is moved to i8 (u8 minus 128), where oneDNN takes it. With b = c + o, of zero
+ * point w = c's:  sum (a - z)(c - w)  =  sum a c  -  z sum c  -  w (sum a - K z). */
 
-typedef struct zero_state {
-    const int32_t *sums; /* [cols] of the right side's columns */
-    int64_t rows, cols;
-    bool sign; /* the zero point is i8, else u8 */
-} zero_state;
-
-/* bufs: product, zero point */
-static void zero_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const zero_state *s = state;
-    int32_t zero = s->sign ? *(const int8_t *)bufs[1] : *(const uint8_t *)bufs[1];
-    for (int64_t i = begin; i < end; i++) {
-        uint32_t *y = (uint32_t *)bufs[0] + i * s->cols;
-        for (int64_t j = 0; j < s->cols; j++) {
-            y[j] -= (uint32_t)zero * (uint32_t)s->sums[j];
-        }
-    }
-}
-
-static ru_status zero_run(void *state, void *const *bufs, const rui_run *run)
-{
-    const zero_state *s = state;
-    rui_kern_for(run, zero_part, s, bufs, s->rows, rui_kern_grain(s->cols));
-    return RU_OK;
-}
+typedef struct any_state {
+    const ru_kern_numbers *k;
+    int64_t rows, terms, cols, a_count, b_count, batches; /* of a matrix; matrices */
+    const int64_t *a_at, *b_at;                           /* [batches] which matrix */
+    const int32_t *sums; /* [b_count * cols] of constant columns; NULL: made by each run */
+    int32_t moved;       /* o: 128 where b is u8, else 0 */
+    bool a_sign, left, right, each; /* sums of columns, of rows are needed; w of each column */
+} any_state;
 
 /* Is the zero point absent or a constant 0? */
 static bool no_zero(const rui_low *lo, const ru_node *n, uint32_t k)
@@ -54,42 +39,6 @@ static bool no_zero(const rui_low *lo, const ru_node *n, uint32_t k)
     return zero;
 }
 
-/* Subtract the left zero point's share from the product where it stands: rows of `cols` elements,
- * of which element j sums the weights at k * step + j * next. */
-static ru_status zero_emit(rui_low *lo, const ru_node *n, int64_t cols, int64_t step, int64_t next)
-{
-    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
-    int64_t terms = ru_type_count(&b->type) / cols;
-    zero_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    int32_t *sums = rui_keep(lo, cols * (int64_t)sizeof *sums);
-    if (s == NULL || sums == NULL || no_zero(lo, n, 2)) {
-        return rui_done(lo);
-    }
-    for (int64_t k = 0; k < terms * cols; k++) {
-        sums[k / terms] += ((const int8_t *)b->data)[k % terms * step + k / terms * next];
-    }
-    *s = (zero_state){.sums = sums,
-                      .rows = ru_type_count(rui_type(lo, n->out[0])) / cols,
-                      .cols = cols,
-                      .sign = rui_type(lo, n->in[0])->dtype == RU_I8};
-    rui_buf bufs[2] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[2])};
-    rui_emit(
-        lo,
-        &(rui_step){
-            .kernel = "kern zero point", .fn = zero_run, .state = s, .bufs = bufs, .n_bufs = 2});
-    return rui_done(lo);
-}
-
-/* The left side is u8 or i8 with one zero point; the right side constant i8 around 0. */
-static bool product_fits(const rui_low *lo, const ru_node *n)
-{
-    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
-    const ru_type *a = rui_type(lo, n->in[0]);
-    bool one = !ru_node_has_in(n, 2) || ru_type_count(rui_type(lo, n->in[2])) == 1;
-    return b->kind == RU_VALUE_CONST && b->data != NULL && b->type.dtype == RU_I8 && one &&
-           no_zero(lo, n, 3) && ru_type_count(a) > 0 && ru_type_count(&b->type) > 0;
-}
-
 /* Kernels for CPUs without dot products of bytes may cut sums of pairs to 16 bits. */
 static bool is_exact(rui_low *lo, const_dnnl_primitive_desc_t pd)
 {
@@ -97,58 +46,19 @@ static bool is_exact(rui_low *lo, const_dnnl_primitive_desc_t pd)
     return strstr(name, "vnni") != NULL || strstr(name, "amx") != NULL;
 }
 
-ru_status rui_lower_dnnl_matmul_integer(rui_low *lo, const ru_node *n, ru_err *err)
+static const int8_t *constant_bytes(const rui_low *lo, ru_value_id v)
 {
-    (void)err;
-    if (!product_fits(lo, n) || rui_type(lo, n->in[0])->rank < 2 ||
-        rui_type(lo, n->in[1])->rank != 2) {
-        return RU_E_UNSUPPORTED;
-    }
-    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
-    const ru_type *ta = rui_type(lo, n->in[0]);
-    int64_t k = b->type.dims[0], cols = b->type.dims[1];
-    const int64_t a_dims[2] = {ru_type_count(ta) / k, k}, y_dims[2] = {a_dims[0], cols};
-    dnnl_memory_desc_t a = rui_md_plain(lo, 2, a_dims, rui_dnnl_type(ta->dtype));
-    dnnl_memory_desc_t w = rui_md_any(lo, 2, b->type.dims, dnnl_s8);
-    dnnl_memory_desc_t y = rui_md_plain(lo, 2, y_dims, dnnl_s32);
-    dnnl_matmul_desc_t md;
-    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&md, &a, &w, NULL, &y);
-    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &md, NULL));
-    if (pd == NULL || !is_exact(lo, pd)) {
-        rui_pd_free(lo, pd);
-        return RU_E_UNSUPPORTED;
-    }
-    dnnl_memory_desc_t seen = rui_md_plain(lo, 2, b->type.dims, dnnl_s8);
-    w = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
-    rui_prim p;
-    rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &a);
-    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, n->in[1], &seen, &w), NULL);
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
-    RU_TRY(rui_prim_emit(&p, "matmul integer"));
-    return zero_emit(lo, n, cols, cols, 1);
+    const ru_value *b = &rui_graph(lo)->values[v.v];
+    return b->kind == RU_VALUE_CONST && b->type.dtype == RU_I8 ? b->data : NULL;
 }
-
-/* -- products of any two sides ------------------------------------------------------------------
- *
- * The right side is moved to i8 (u8 minus 128), where oneDNN takes it. With b = c + o, of zero
- * point w = c's:  sum (a - z)(c - w)  =  sum a c  -  z sum c  -  w (sum a - K z). */
-
-typedef struct any_state {
-    const ru_kern *k;
-    int64_t rows, terms, cols, a_count, b_count, batches; /* of a matrix; matrices */
-    const int64_t *a_at, *b_at;                           /* [batches] which matrix */
-    int32_t moved;                                        /* o: 128 where b is u8, else 0 */
-    bool a_sign, left, right, each; /* sums of columns, of rows are needed; w of each column */
-} any_state;
 
 /* bufs: b, c */
 static void move_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     static const uint8_t top = 0x80;
-    const any_state *s = state;
-    s->k->whole2(RU_KERN_WHOLE_XOR, RU_U8, (const uint8_t *)bufs[0] + begin, 1, &top, 0,
-                 (uint8_t *)bufs[1] + begin, end - begin);
+    (void)state;
+    ru_kern_best()->whole2(RU_KERN_WHOLE_XOR, RU_U8, (const uint8_t *)bufs[0] + begin, 1, &top, 0,
+                           (uint8_t *)bufs[1] + begin, end - begin);
 }
 
 static ru_status move_run(void *state, void *const *bufs, const rui_run *run)
@@ -158,25 +68,8 @@ static ru_status move_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-enum { ANY_Y, ANY_A, ANY_C, ANY_A_ZERO, ANY_B_ZERO, ANY_ROWS, ANY_COLS, ANY_BUFS };
-
-/* Rows of a, and matrices of c, as one range after the other. */
-static void any_rows(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const any_state *s = state;
-    ru_kern_numbers_best()->sum_rows(s->a_sign, (const uint8_t *)bufs[ANY_A] + begin * s->terms,
-                                     end - begin, s->terms, (int32_t *)bufs[ANY_ROWS] + begin);
-}
-
-static void any_cols(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const any_state *s = state;
-    for (int64_t m = begin; m < end; m++) {
-        ru_kern_numbers_best()->sum_columns((const int8_t *)bufs[ANY_C] + m * s->terms * s->cols,
-                                            s->terms, s->cols,
-                                            (int32_t *)bufs[ANY_COLS] + m * s->cols);
-    }
-}
+/* What is taken off the product: rows[i] * by[j] + cols[j]. */
+enum { ANY_Y, ANY_A, ANY_C, ANY_A_ZERO, ANY_B_ZERO, ANY_ROWS, ANY_COLS, ANY_BY, ANY_BUFS };
 
 static uint32_t zero_of(const void *zeros, bool sign, int64_t j)
 {
@@ -185,33 +78,56 @@ static uint32_t zero_of(const void *zeros, bool sign, int64_t j)
                          : ((const uint8_t *)zeros)[j];
 }
 
+/* Rows of a, and matrices of c, as one range after the other. */
+static void any_rows(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const any_state *s = state;
+    const uint32_t z = zero_of(bufs[ANY_A_ZERO], s->a_sign, 0), all = (uint32_t)s->terms * z;
+    const uint32_t w = zero_of(bufs[ANY_B_ZERO], s->moved == 0, 0) - (uint32_t)s->moved;
+    uint32_t *rows = bufs[ANY_ROWS];
+    s->k->sum_rows(s->a_sign, (const uint8_t *)bufs[ANY_A] + begin * s->terms, end - begin,
+                   s->terms, (int32_t *)rows + begin);
+    for (int64_t i = begin; i < end; i++) {
+        rows[i] = (rows[i] - all) * (s->each ? 1 : w);
+    }
+}
+
+static void any_cols(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const any_state *s = state;
+    const uint32_t z = zero_of(bufs[ANY_A_ZERO], s->a_sign, 0);
+    uint32_t *cols = (uint32_t *)bufs[ANY_COLS];
+    for (int64_t m = begin; s->sums == NULL && m < end; m++) {
+        s->k->sum_columns((const int8_t *)bufs[ANY_C] + m * s->terms * s->cols, s->terms, s->cols,
+                          (int32_t *)cols + m * s->cols);
+    }
+    const uint32_t *sums = s->sums != NULL ? (const uint32_t *)s->sums : cols;
+    for (int64_t j = begin * s->cols; j < end * s->cols; j++) {
+        cols[j] = z * sums[j];
+    }
+}
+
 static void any_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const any_state *s = state;
-    const uint32_t z = zero_of(bufs[ANY_A_ZERO], s->a_sign, 0), moved = (uint32_t)s->moved;
-    const bool sign = s->moved == 0;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t batch = i / s->rows, row = s->a_at[batch] * s->rows + i % s->rows;
-        uint32_t *y = (uint32_t *)bufs[ANY_Y] + i * s->cols;
-        const uint32_t *cols = (const uint32_t *)bufs[ANY_COLS] + s->b_at[batch] * s->cols;
-        uint32_t sum = s->right ? ((const uint32_t *)bufs[ANY_ROWS])[row] : 0;
-        sum -= (uint32_t)s->terms * z;
-        uint32_t less = (zero_of(bufs[ANY_B_ZERO], sign, 0) - moved) * sum;
-        for (int64_t j = 0; s->each && j < s->cols; j++) {
-            y[j] -= (zero_of(bufs[ANY_B_ZERO], sign, j) - moved) * sum;
-        }
-        for (int64_t j = 0; s->right && !s->each && j < s->cols; j++) {
-            y[j] -= less;
-        }
-        for (int64_t j = 0; s->left && j < s->cols; j++) {
-            y[j] -= z * cols[j];
-        }
+    for (int64_t i = begin, n; i < end; i += n) {
+        int64_t batch = i / s->rows, row = i % s->rows;
+        n = s->rows - row < end - i ? s->rows - row : end - i;
+        const uint32_t *rows = bufs[ANY_ROWS], *cols = bufs[ANY_COLS];
+        s->k->less_terms(s->right ? rows + s->a_at[batch] * s->rows + row : NULL,
+                         s->each ? bufs[ANY_BY] : NULL,
+                         s->left ? cols + s->b_at[batch] * s->cols : NULL,
+                         (uint32_t *)bufs[ANY_Y] + i * s->cols, n, s->cols);
     }
 }
 
 static ru_status any_run(void *state, void *const *bufs, const rui_run *run)
 {
     const any_state *s = state;
+    uint32_t *by = bufs[ANY_BY];
+    for (int64_t j = 0; s->each && j < s->cols; j++) {
+        by[j] = zero_of(bufs[ANY_B_ZERO], s->moved == 0, j) - (uint32_t)s->moved;
+    }
     if (s->right) {
         rui_kern_for(run, any_rows, s, bufs, s->a_count * s->rows, rui_kern_grain(s->terms));
     }
@@ -269,7 +185,7 @@ static any_state *any_new(rui_low *lo, const ru_node *n, int64_t *a_dims, int64_
     }
     batches_of(&rows, &y, a_dims, at);
     batches_of(b, &y, b_dims, at + batches);
-    *s = (any_state){.k = ru_kern_best(),
+    *s = (any_state){.k = ru_kern_numbers_best(),
                      .rows = y.dims[y.rank - 2],
                      .terms = b->dims[b->rank - 2],
                      .cols = y.dims[y.rank - 1],
@@ -283,10 +199,32 @@ static any_state *any_new(rui_low *lo, const ru_node *n, int64_t *a_dims, int64_
                      .left = !no_zero(lo, n, 2)};
     s->right = s->moved != 0 || !no_zero(lo, n, 3);
     s->each = ru_node_has_in(n, 3) && ru_type_count(rui_type(lo, n->in[3])) > 1;
+    const int8_t *known = constant_bytes(lo, n->in[1]);
+    int32_t *sums = known != NULL ? rui_keep(lo, s->b_count * s->cols * 4) : NULL;
+    for (int64_t m = 0; sums != NULL && m < s->b_count; m++) {
+        s->k->sum_columns(known + m * s->terms * s->cols, s->terms, s->cols, sums + m * s->cols);
+    }
+    s->sums = sums;
     return s;
 }
 
-ru_status rui_lower_dnnl_matmul_integer_any(rui_low *lo, const ru_node *n, ru_err *err)
+/* The right side as oneDNN takes it: constants packed once, u8 moved. */
+static rui_buf any_right(rui_low *lo, const ru_node *n, any_state *s, const dnnl_memory_desc_t *c,
+                         const dnnl_memory_desc_t *want)
+{
+    if (s->moved == 0) {
+        return rui_in_as(lo, n->in[1], c, want);
+    }
+    rui_buf bufs[2] = {rui_in_plain(lo, n->in[1]),
+                       rui_workspace(lo, s->b_count * s->terms * s->cols)};
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern move bytes", .fn = move_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return bufs[1];
+}
+
+ru_status rui_lower_dnnl_matmul_integer(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     int64_t a_dims[RU_RANK_MAX], b_dims[RU_RANK_MAX], y_dims[RU_RANK_MAX];
@@ -301,24 +239,17 @@ ru_status rui_lower_dnnl_matmul_integer_any(rui_low *lo, const ru_node *n, ru_er
     }
     dnnl_memory_desc_t a = rui_md_plain(lo, nd, a_dims, s->a_sign ? dnnl_s8 : dnnl_u8);
     dnnl_memory_desc_t c = rui_md_plain(lo, nd, b_dims, dnnl_s8);
+    dnnl_memory_desc_t want = s->sums != NULL && nd == 2 ? rui_md_any(lo, 2, b_dims, dnnl_s8) : c;
     dnnl_memory_desc_t y = rui_md_plain(lo, nd, y_dims, dnnl_s32);
     dnnl_matmul_desc_t md;
-    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&md, &a, &c, NULL, &y);
+    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&md, &a, &want, NULL, &y);
     dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &md, NULL));
     if (pd == NULL || !is_exact(lo, pd)) {
         rui_pd_free(lo, pd);
         return RU_E_UNSUPPORTED;
     }
-    rui_buf right = rui_in_plain(lo, n->in[1]);
-    if (s->moved != 0) {
-        rui_buf bufs[2] = {right, rui_workspace(lo, ru_type_count(tb))};
-        rui_emit(lo, &(rui_step){.kernel = "kern move bytes",
-                                 .fn = move_run,
-                                 .state = s,
-                                 .bufs = bufs,
-                                 .n_bufs = 2});
-        right = bufs[1];
-    }
+    want = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
+    rui_buf right = any_right(lo, n, s, &c, &want);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
     rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &a);
@@ -328,18 +259,81 @@ ru_status rui_lower_dnnl_matmul_integer_any(rui_low *lo, const ru_node *n, ru_er
     if (!s->left && !s->right) {
         return rui_done(lo);
     }
-    rui_buf bufs[ANY_BUFS] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[0]), right};
+    rui_buf bufs[ANY_BUFS] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[0])};
+    bufs[ANY_C] = s->sums == NULL ? right : (rui_buf){0};
     for (uint32_t k = 2; k < 4; k++) {
         bufs[ANY_A_ZERO + k - 2] = ru_node_has_in(n, k) ? rui_in_plain(lo, n->in[k]) : (rui_buf){0};
     }
     bufs[ANY_ROWS] = rui_scratch(lo, s->right ? s->a_count * s->rows * 4 : 0);
     bufs[ANY_COLS] = rui_scratch(lo, s->left ? s->b_count * s->cols * 4 : 0);
+    bufs[ANY_BY] = rui_scratch(lo, s->each ? s->cols * 4 : 0);
     rui_emit(lo, &(rui_step){.kernel = "kern zero points",
                              .fn = any_run,
                              .state = s,
                              .bufs = bufs,
                              .n_bufs = ANY_BUFS});
     return rui_done(lo);
+}
+
+/* -- convolutions ------------------------------------------------------------------------------ */
+
+typedef struct zero_state {
+    const ru_kern_numbers *k;
+    const int32_t *sums; /* [cols] of a channel's weights */
+    int64_t rows, cols;
+    bool sign; /* the zero point is i8, else u8 */
+} zero_state;
+
+/* bufs: product, zero point, its products with the sums [cols] */
+static void zero_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const zero_state *s = state;
+    s->k->less_terms(NULL, NULL, bufs[2], (uint32_t *)bufs[0] + begin * s->cols, end - begin,
+                     s->cols);
+}
+
+static ru_status zero_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const zero_state *s = state;
+    const uint32_t zero = zero_of(bufs[1], s->sign, 0);
+    for (int64_t j = 0; j < s->cols; j++) {
+        ((uint32_t *)bufs[2])[j] = zero * (uint32_t)s->sums[j];
+    }
+    rui_kern_for(run, zero_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    return RU_OK;
+}
+
+/* Subtract the left zero point's share from the product where it stands, `cols` channels last. */
+static ru_status zero_emit(rui_low *lo, const ru_node *n, int64_t cols)
+{
+    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
+    int64_t terms = ru_type_count(&b->type) / cols;
+    zero_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    int32_t *sums = rui_keep(lo, cols * (int64_t)sizeof *sums);
+    if (s == NULL || sums == NULL || no_zero(lo, n, 2)) {
+        return rui_done(lo);
+    }
+    *s = (zero_state){.k = ru_kern_numbers_best(),
+                      .sums = sums,
+                      .rows = ru_type_count(rui_type(lo, n->out[0])) / cols,
+                      .cols = cols,
+                      .sign = rui_type(lo, n->in[0])->dtype == RU_I8};
+    s->k->sum_rows(true, b->data, cols, terms, sums);
+    rui_buf bufs[3] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[2]),
+                       rui_scratch(lo, cols * 4)};
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern zero point", .fn = zero_run, .state = s, .bufs = bufs, .n_bufs = 3});
+    return rui_done(lo);
+}
+
+/* The left side is u8 or i8 with one zero point; the right side constant i8 around 0. */
+static bool product_fits(const rui_low *lo, const ru_node *n)
+{
+    bool one = !ru_node_has_in(n, 2) || ru_type_count(rui_type(lo, n->in[2])) == 1;
+    return constant_bytes(lo, n->in[1]) != NULL && one && no_zero(lo, n, 3) &&
+           ru_type_count(rui_type(lo, n->in[0])) > 0 && ru_type_count(rui_type(lo, n->in[1])) > 0;
 }
 
 /* Channels last, so that those of a place stand side by side. */
@@ -394,12 +388,12 @@ ru_status rui_lower_dnnl_conv_integer(rui_low *lo, const ru_node *n, ru_err *err
     rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in(lo, n->in[1], rui_layout_md(lo, &want)), NULL);
     rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
     RU_TRY(rui_prim_emit(&p, "conv integer"));
-    return zero_emit(lo, n, w.co, 1, ru_type_count(tw) / w.co);
+    return zero_emit(lo, n, w.co);
 }
 
 /* -- dynamic quantisation ---------------------------------------------------------------------- */
 
-enum { PART = 16384, LANES = 16 };
+enum { PART = 16384 };
 
 typedef struct dynamic_state {
     const ru_kern *k;
@@ -407,26 +401,14 @@ typedef struct dynamic_state {
 } dynamic_state;
 
 /* bufs: x, y, scale, zero, limits [parts][2] */
-static void limits_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+static void limits_parts(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     (void)state;
-    const float *x = bufs[0];
-    float low[LANES] = {0}, high[LANES] = {0}, *limits = (float *)bufs[4] + begin / PART * 2;
-    int64_t i = begin;
-    for (; i + LANES <= end; i += LANES) {
-        for (int64_t l = 0; l < LANES; l++) {
-            low[l] = x[i + l] < low[l] ? x[i + l] : low[l];
-            high[l] = x[i + l] > high[l] ? x[i + l] : high[l];
-        }
-    }
-    for (; i < end; i++) {
-        low[0] = x[i] < low[0] ? x[i] : low[0];
-        high[0] = x[i] > high[0] ? x[i] : high[0];
-    }
-    limits[0] = limits[1] = 0;
-    for (int64_t l = 0; l < LANES; l++) {
-        limits[0] = low[l] < limits[0] ? low[l] : limits[0];
-        limits[1] = high[l] > limits[1] ? high[l] : limits[1];
+    for (int64_t at = begin; at < end; at += PART) {
+        float *limits = (float *)bufs[4] + at / PART * 2;
+        limits[0] = limits[1] = 0;
+        ru_kern_numbers_best()->limits((const float *)bufs[0] + at,
+                                       at + PART < end ? PART : end - at, limits);
     }
 }
 
@@ -436,14 +418,6 @@ static void bytes_part(const void *state, void *const *bufs, int64_t begin, int6
     s->k->quantize((const float *)bufs[0] + begin, *(const float *)bufs[2],
                    (float)*(const uint8_t *)bufs[3], RU_U8, (uint8_t *)bufs[1] + begin,
                    end - begin);
-}
-
-/* One part at a time, so that each has a place for its limits. */
-static void limits_parts(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    for (int64_t at = begin; at < end; at += PART) {
-        limits_part(state, bufs, at, at + PART < end ? at + PART : end);
-    }
 }
 
 static ru_status dynamic_run(void *state, void *const *bufs, const rui_run *run)
