@@ -128,23 +128,63 @@ void sample_matmulint8(ops_case *c)
     result(c);
 }
 
-void sample_addint8(ops_case *c)
+/* Scales whose numbers come to no tie, but where the result is exact. */
+static void bytes_out(ops_case *c, double y_scale)
+{
+    bool sign = ops_coin(c);
+    ops_attr_int(c, RU_ATTR_to, sign ? 3 : 2);
+    ops_attr_float(c, RU_ATTR_y_scale, y_scale);
+    ops_attr_int(c, RU_ATTR_y_zero, sign ? ops_pick(c, -128, 127) : ops_pick(c, 0, 255));
+    c->f32_only = true;
+    c->grad_in = 0;
+}
+
+static void two_bytes(ops_case *c, double y_scale)
 {
     ru_dtype ta = a_byte(c), tb = a_byte(c);
-    int64_t rows = ops_dim(c), dims[2] = {rows, ops_dim(c)};
-    bytes_in(c, ta, 2, dims);
-    bytes_in(c, tb, 2, dims);
+    int64_t dims[3] = {ops_pick(c, 1, 3), ops_dim(c), ops_dim(c)}, other[3];
+    for (uint32_t d = 0; d < 3; d++) {
+        other[d] = ops_pick(c, 0, 3) == 0 ? 1 : dims[d];
+    }
+    uint32_t less = ops_coin(c) ? 0 : (uint32_t)ops_pick(c, 0, 3);
+    bytes_in(c, ta, 3, dims);
+    bytes_in(c, tb, 3 - less, other + less);
     ops_attr_float(c, RU_ATTR_x_scale, 0.5);
     ops_attr_float(c, RU_ATTR_b_scale, 0.25);
     ops_attr_int(c, RU_ATTR_x_zero, zero_of(c, ta));
     ops_attr_int(c, RU_ATTR_b_zero, zero_of(c, tb));
-    bool sign = ops_coin(c);
-    ops_attr_int(c, RU_ATTR_to, sign ? 3 : 2);
-    ops_attr_float(c, RU_ATTR_y_scale, 2.0);
-    ops_attr_int(c, RU_ATTR_y_zero, sign ? ops_pick(c, -128, 127) : ops_pick(c, 0, 255));
+    bytes_out(c, y_scale);
     if (ops_coin(c)) {
         ops_attr_str(c, RU_ATTR_activation, "relu");
     }
-    c->f32_only = true;
-    c->grad_in = 0;
+}
+
+void sample_addint8(ops_case *c)
+{
+    two_bytes(c, 2.0);
+}
+
+void sample_mulint8(ops_case *c)
+{
+    two_bytes(c, 32.0);
+}
+
+void sample_mapint8(ops_case *c)
+{
+    static const char *const acts[] = {"", "relu", "leaky_relu", "sigmoid", "hardswish"};
+    ru_dtype t = a_byte(c);
+    bytes_in(c, t, 2, (int64_t[]){ops_dim(c), ops_dim(c)});
+    ops_attr_float(c, RU_ATTR_x_scale, 0.0625);
+    ops_attr_int(c, RU_ATTR_x_zero, zero_of(c, t));
+    ops_attr_str(c, RU_ATTR_activation, acts[ops_pick(c, 0, 4)]);
+    bytes_out(c, 0.0123);
+}
+
+void sample_meanint8(ops_case *c)
+{
+    ru_dtype t = a_byte(c);
+    bytes_in(c, t, 4, (int64_t[]){ops_dim(c), ops_dim(c), ops_pick(c, 1, 20), ops_pick(c, 1, 9)});
+    ops_attr_float(c, RU_ATTR_x_scale, 0.5);
+    ops_attr_int(c, RU_ATTR_x_zero, zero_of(c, t));
+    bytes_out(c, 0.1234);
 }

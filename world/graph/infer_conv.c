@@ -204,17 +204,39 @@ ru_status rui_shape_matmulint8(const rui_infer *c)
     return RU_OK;
 }
 
+/* Bytes that become bytes. */
+static ru_status bytes_result(const rui_infer *c, ru_type *t)
+{
+    ru_dtype to = ru_dtype_from_onnx((int32_t)ru_node_int(&c->n, RU_ATTR_to, 2));
+    const ru_type *b = rui_in(c, 1);
+    if (!is_byte(t) || (b != NULL && !is_byte(b)) || (to != RU_U8 && to != RU_I8)) {
+        return rui_infer_fail(c, "expected integers of 8 bits");
+    }
+    t->dtype = to;
+    rui_set_out(c, 0, t);
+    return RU_OK;
+}
+
 ru_status rui_shape_addint8(const rui_infer *c)
 {
+    ru_type t = *rui_in(c, 0), b = *rui_in(c, 1);
+    RU_TRY(rui_broadcast(c, &t, &b, &t));
+    return bytes_result(c, &t);
+}
+
+ru_status rui_shape_mapint8(const rui_infer *c)
+{
     ru_type t = *rui_in(c, 0);
-    ru_type b = *rui_in(c, 1);
-    b.dtype = t.dtype;
-    if (!ru_type_equal(&t, &b)) {
-        return rui_infer_fail(c, "both must have one shape");
+    return bytes_result(c, &t);
+}
+
+ru_status rui_shape_meanint8(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    for (uint32_t d = 2; d < t.rank; d++) {
+        t.dims[d] = 1;
     }
-    t.dtype = ru_dtype_from_onnx((int32_t)ru_node_int(&c->n, RU_ATTR_to, 2));
-    rui_set_out(c, 0, &t);
-    return RU_OK;
+    return bytes_result(c, &t);
 }
 
 ru_status rui_shape_convtranspose(const rui_infer *c)

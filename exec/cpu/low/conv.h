@@ -56,7 +56,8 @@ ru_status rui_post_of_whole(const ru_node *n, rui_post *post);
 bool rui_bias_known(const rui_low *lo, const ru_node *n);
 void rui_bias_emit(rui_low *lo, const ru_node *n);
 void rui_residual_emit(rui_low *lo, const ru_node *n);
-bool rui_act_known(const ru_node *n);
+/* Has `n` an activation that is known? Then x becomes what it gives. */
+bool rui_act_on(const ru_node *n, float *x, int64_t count);
 /* Is `n` a convolution of f32 (or a transposed one) without a residual, and with no activation but
  * one that is known? Its window, then. */
 bool rui_conv_plain(rui_low *lo, const ru_node *n, bool transposed, rui_window *w);

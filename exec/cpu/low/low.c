@@ -589,7 +589,8 @@ static ru_status lower_rows(rui_low *lo, const ru_node *n, ru_err *err)
  * the residual too, then without the bias of a Gemm. */
 static ru_status lower_apart(rui_low *lo, const ru_node *n, ru_err *err)
 {
-    bool residual = ru_node_has_in(n, 3), act = rui_act_known(n), bias = rui_bias_known(lo, n);
+    bool residual = ru_node_has_in(n, 3), act = rui_act_on(n, NULL, 0),
+         bias = rui_bias_known(lo, n);
     bool product = n->op == RU_OP_Conv || n->op == RU_OP_ConvTranspose || n->op == RU_OP_Gemm ||
                    n->op == RU_OP_MatMul;
     const struct {

@@ -116,9 +116,15 @@ static apart_state *apart_new(rui_low *lo, const rui_layout *l)
     return s;
 }
 
-bool rui_act_known(const ru_node *n)
+bool rui_act_on(const ru_node *n, float *x, int64_t count)
 {
-    return row_of(n) != NULL;
+    const act_row *row = row_of(n);
+    if (row != NULL && count > 0) {
+        ru_kern_best()->map1(
+            row->map, (float)ru_node_float(n, RU_ATTR_activation_alpha, row->alpha),
+            (float)ru_node_float(n, RU_ATTR_activation_beta, row->beta), RU_F32, x, x, count);
+    }
+    return row != NULL;
 }
 
 bool rui_conv_plain(rui_low *lo, const ru_node *n, bool transposed, rui_window *w)
@@ -126,7 +132,7 @@ bool rui_conv_plain(rui_low *lo, const ru_node *n, bool transposed, rui_window *
     const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
     bool act = ru_node_str(n, RU_ATTR_activation, "")[0] != '\0';
     return x->dtype == RU_F32 && wt->dtype == RU_F32 && !rui_bf16(lo) && !ru_node_has_in(n, 3) &&
-           (!act || rui_act_known(n)) &&
+           (!act || rui_act_on(n, NULL, 0)) &&
            rui_window_of(n, x, wt, rui_type(lo, n->out[0]), transposed, false, w) == RU_OK;
 }
 

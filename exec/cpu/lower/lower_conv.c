@@ -62,7 +62,7 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
     RU_TRY(conv_call_of(lo, n, n->in[0], n->in[1], n->out[0], &c));
     c.bias = ru_node_has_in(n, 2);
     bool fused = rui_post_of_node(lo, n, &c.post) == RU_OK;
-    if (!fused && !rui_act_known(n)) {
+    if (!fused && !rui_act_on(n, NULL, 0)) {
         return RU_E_UNSUPPORTED;
     }
     c.post.sum = ru_node_has_in(n, 3);

@@ -1,8 +1,10 @@
-/* QuantizeLinear, DequantizeLinear and sums of quantised tensors on exec/cpu/kern/k_int8.c: one
- * scale, flat over whatever order the tensor stands in; one scale per place of an axis, row-major.
- * Where few elements share a scale, each element has its own. */
+/* QuantizeLinear, DequantizeLinear and functions of quantised tensors on exec/cpu/kern/k_numbers.c:
+ * one scale, flat over whatever order the tensor stands in; one scale per place of an axis,
+ * row-major. Where few elements share a scale, each element has its own. */
 #include "exec/cpu/kern/numbers.h"
+#include "exec/cpu/low/conv.h"
 #include "exec/cpu/lower/lower_kern_whole.h"
+#include "exec/cpu/lower/lower_spread.h"
 
 #include <string.h>
 
@@ -140,64 +142,226 @@ ru_status rui_lower_kern_quant(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_done(lo);
 }
 
-/* -- sums -------------------------------------------------------------------------------------- */
+/* -- from bytes to bytes ----------------------------------------------------------------------- */
 
-typedef struct add_state {
-    const ru_kern *k;
-    ru_kern_add8 s;
-    int64_t n;
-} add_state;
-
-static void add_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+/* How a result of 8 bits is cut. */
+static ru_kern_add8 cut_to(const ru_node *n, ru_dtype a, ru_dtype b, ru_dtype y, bool relu)
 {
-    const add_state *s = state;
-    s->k->add_int8(&s->s, (const char *)bufs[0] + begin, (const char *)bufs[1] + begin,
-                   (char *)bufs[2] + begin, end - begin);
+    double zero = (double)ru_node_int(n, RU_ATTR_y_zero, 0), low = y == RU_I8 ? -128 : 0;
+    return (ru_kern_add8){.zero = (float)zero,
+                          .low = (float)(relu && zero > low ? zero : low),
+                          .high = y == RU_I8 ? 127 : 255,
+                          .types = (a == RU_I8) + 2U * (b == RU_I8) + 4U * (y == RU_I8)};
 }
 
-static ru_status add_run(void *state, void *const *bufs, const rui_run *run)
+typedef struct two_state {
+    const ru_kern *k;
+    ru_kern_add8 s;
+    rui_spread spread;
+    bool product;
+    int64_t n; /* > 0: both of one shape, flat in whatever order they stand */
+} two_state;
+
+static void two_bytes(const two_state *s, const void *a, const void *b, void *y, int64_t n)
 {
-    const add_state *s = state;
-    rui_kern_for(run, add_part, s, bufs, s->n, 16384);
+    if (s->product) {
+        ru_kern_numbers_best()->mul_int8(&s->s, a, b, y, n);
+    } else {
+        s->k->add_int8(&s->s, a, b, y, n);
+    }
+}
+
+static void two_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    two_bytes(state, (const char *)bufs[0] + begin, (const char *)bufs[1] + begin,
+              (char *)bufs[2] + begin, end - begin);
+}
+
+/* A byte that repeats is written out. */
+static void two_piece(const void *state, void *const *at, const int64_t *step, int64_t n)
+{
+    enum { SAME = 1024 };
+    const two_state *s = state;
+    uint8_t same[2][SAME];
+    int64_t most = step[0] == 1 && step[1] == 1 ? n : SAME;
+    for (uint32_t k = 0; k < 2; k++) {
+        if (step[k] == 0) {
+            memset(same[k], *(const uint8_t *)at[k], (size_t)(n < SAME ? n : SAME));
+        }
+    }
+    for (int64_t i = 0; i < n; i += most) {
+        two_bytes(s, step[0] == 0 ? same[0] : (const uint8_t *)at[0] + i,
+                  step[1] == 0 ? same[1] : (const uint8_t *)at[1] + i, (uint8_t *)at[2] + i,
+                  most < n - i ? most : n - i);
+    }
+}
+
+static ru_status two_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const two_state *s = state;
+    if (s->n > 0) {
+        rui_kern_for(run, two_flat, s, bufs, s->n, 16384);
+    } else {
+        rui_spread_run(run, &s->spread, two_piece, s, bufs);
+    }
     return RU_OK;
 }
 
-ru_status rui_lower_kern_add_int8(rui_low *lo, const ru_node *n, ru_err *err)
+static void two_scales(const ru_node *n, two_state *s)
 {
-    (void)err;
-    ru_dtype ta = rui_type(lo, n->in[0])->dtype, tb = rui_type(lo, n->in[1])->dtype;
-    ru_dtype ty = rui_type(lo, n->out[0])->dtype;
-    const char *act = ru_node_str(n, RU_ATTR_activation, "");
-    bool relu = strcmp(act, "relu") == 0;
-    if (!relu && act[0] != 0) {
-        return RU_E_UNSUPPORTED;
-    }
-    const rui_layout *la = order_of(lo, n->in[0], true, ta);
-    const rui_layout *lb = rui_layout_as(lo, la, tb), *ly = rui_layout_as(lo, la, ty);
-    add_state *state = rui_keep(lo, (int64_t)sizeof *state);
-    if (state == NULL || lb == NULL || ly == NULL) {
-        return rui_done(lo);
-    }
-    double y = ru_node_float(n, RU_ATTR_y_scale, 1),
-           zero = (double)ru_node_int(n, RU_ATTR_y_zero, 0);
-    double a = ru_node_float(n, RU_ATTR_x_scale, 1) / y;
-    double b = ru_node_float(n, RU_ATTR_b_scale, 1) / y;
+    double y = ru_node_float(n, RU_ATTR_y_scale, 1);
+    double a = ru_node_float(n, RU_ATTR_x_scale, 1), b = ru_node_float(n, RU_ATTR_b_scale, 1);
     double az = (double)ru_node_int(n, RU_ATTR_x_zero, 0);
     double bz = (double)ru_node_int(n, RU_ATTR_b_zero, 0);
-    double low = ty == RU_I8 ? -128 : 0;
-    *state = (add_state){.k = ru_kern_best(), .n = ru_type_count(rui_type(lo, n->in[0]))};
-    state->s = (ru_kern_add8){.a = (float)a,
-                              .b = (float)b,
-                              .c = (float)(-az * a - bz * b),
-                              .zero = (float)zero,
-                              .low = (float)(relu && zero > low ? zero : low),
-                              .high = ty == RU_I8 ? 127 : 255,
-                              .types = (ta == RU_I8) + 2U * (tb == RU_I8) + 4U * (ty == RU_I8)};
+    s->s.a = (float)(s->product ? az : a / y);
+    s->s.b = (float)(s->product ? bz : b / y);
+    s->s.c = (float)(s->product ? a * b / y : -az * (a / y) - bz * (b / y));
+}
+
+ru_status rui_lower_kern_two_int8(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *a = rui_type(lo, n->in[0]), *b = rui_type(lo, n->in[1]);
+    const ru_type *y = rui_type(lo, n->out[0]);
+    const char *act = ru_node_str(n, RU_ATTR_activation, "");
+    bool relu = strcmp(act, "relu") == 0;
+    if ((!relu && act[0] != 0) || ru_type_count(y) <= 0) {
+        return RU_E_UNSUPPORTED;
+    }
+    bool flat = ru_type_count(a) == ru_type_count(y) && ru_type_count(b) == ru_type_count(y) &&
+                a->rank == b->rank;
+    const rui_layout *la = order_of(lo, n->in[0], flat, a->dtype);
+    const rui_layout *lb = flat ? rui_layout_as(lo, la, b->dtype) : rui_plain(lo, b);
+    const rui_layout *ly = flat ? rui_layout_as(lo, la, y->dtype) : rui_plain(lo, y);
+    two_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL || la == NULL || lb == NULL || ly == NULL) {
+        return rui_done(lo);
+    }
+    *s = (two_state){.k = ru_kern_best(),
+                     .s = cut_to(n, a->dtype, b->dtype, y->dtype, relu),
+                     .product = n->op == RU_OP_MulInt8,
+                     .n = flat ? ru_type_count(y) : 0};
+    two_scales(n, s);
+    if (!flat) {
+        rui_spread_plan(&s->spread, y, (const ru_type *const[]){a, b}, 2);
+    }
     rui_buf in = rui_in(lo, n->in[0], la), other = rui_in(lo, n->in[1], lb);
-    rui_buf bufs[3] = {in, other, rui_out_over(lo, n->out[0], ly, in)};
+    rui_buf bufs[3] = {in, other,
+                       flat ? rui_out_over(lo, n->out[0], ly, in) : rui_out(lo, n->out[0], ly)};
+    rui_emit(lo, &(rui_step){.kernel = s->product ? "kern mul int8" : "kern add int8",
+                             .fn = two_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 3});
+    return rui_done(lo);
+}
+
+typedef struct map_state {
+    uint8_t table[256];
+    int64_t n;
+} map_state;
+
+static void map_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const map_state *s = state;
+    ru_kern_numbers_best()->look_up(s->table, (const uint8_t *)bufs[0] + begin,
+                                    (uint8_t *)bufs[1] + begin, end - begin);
+}
+
+static ru_status map_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const map_state *s = state;
+    rui_kern_for(run, map_part, s, bufs, s->n, 16384);
+    return RU_OK;
+}
+
+/* The 256 results, by the kernels that would make them one by one. */
+ru_status rui_lower_kern_map_int8(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    ru_dtype tx = rui_type(lo, n->in[0])->dtype, ty = rui_type(lo, n->out[0])->dtype;
+    const rui_layout *from = order_of(lo, n->in[0], true, tx);
+    const rui_layout *to = rui_layout_as(lo, from, ty);
+    map_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    const ru_kern *k = ru_kern_best();
+    float real[256];
+    uint8_t bytes[256];
+    if (s == NULL || from == NULL || to == NULL) {
+        return rui_done(lo);
+    }
+    for (int i = 0; i < 256; i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    k->dequantize(tx, bytes, (float)ru_node_float(n, RU_ATTR_x_scale, 1),
+                  (float)ru_node_int(n, RU_ATTR_x_zero, 0), real, 256);
+    if (ru_node_str(n, RU_ATTR_activation, "")[0] != 0 && !rui_act_on(n, real, 256)) {
+        return RU_E_UNSUPPORTED;
+    }
+    k->quantize(real, (float)ru_node_float(n, RU_ATTR_y_scale, 1),
+                (float)ru_node_int(n, RU_ATTR_y_zero, 0), ty, s->table, 256);
+    s->n = ru_type_count(rui_type(lo, n->in[0]));
+    rui_buf in = rui_in(lo, n->in[0], from);
+    rui_buf bufs[2] = {in, rui_out_over(lo, n->out[0], to, in)};
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern map int8", .fn = map_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
+}
+
+/* -- means of channels ------------------------------------------------------------------------- */
+
+typedef struct mean_state {
+    ru_dtype t;
+    int64_t rows, cols;
+    bool sign;
+    float scale, zero, y_zero; /* of the sum of a row: to units of the result; its zero point */
+} mean_state;
+
+static void mean_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    enum { ROWS = 64 };
+    const mean_state *s = state;
+    int32_t sums[ROWS];
+    float real[ROWS];
+    for (int64_t n; begin < end; begin += n) {
+        n = end - begin < ROWS ? end - begin : ROWS;
+        ru_kern_numbers_best()->sum_rows(s->sign, (const char *)bufs[0] + begin * s->cols, n,
+                                         s->cols, sums);
+        ru_kern_best()->dequantize(RU_I32, sums, s->scale, s->zero, real, n);
+        ru_kern_best()->quantize(real, 1, s->y_zero, s->t, (char *)bufs[1] + begin, n);
+    }
+}
+
+static ru_status mean_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const mean_state *s = state;
+    rui_kern_for(run, mean_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    return RU_OK;
+}
+
+ru_status rui_lower_kern_mean_int8(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]);
+    mean_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    int64_t cols = rui_dims(x, 2, x->rank);
+    if (cols <= 0 || cols > 65536) { /* a sum is below 2^24: f32 holds it */
+        return RU_E_UNSUPPORTED;
+    }
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    double to = ru_node_float(n, RU_ATTR_x_scale, 1) / ru_node_float(n, RU_ATTR_y_scale, 1);
+    *s = (mean_state){.t = rui_type(lo, n->out[0])->dtype,
+                      .rows = rui_dims(x, 0, 2),
+                      .cols = cols,
+                      .sign = x->dtype == RU_I8,
+                      .scale = (float)(to / (double)cols),
+                      .zero = (float)(cols * ru_node_int(n, RU_ATTR_x_zero, 0)),
+                      .y_zero = (float)ru_node_int(n, RU_ATTR_y_zero, 0)};
+    rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
     rui_emit(
-        lo,
-        &(rui_step){
-            .kernel = "kern add int8", .fn = add_run, .state = state, .bufs = bufs, .n_bufs = 3});
+        lo, &(rui_step){
+                .kernel = "kern mean int8", .fn = mean_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }

@@ -279,7 +279,7 @@ ru_status rui_lower_kern_wino(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const char *act = ru_node_str(n, RU_ATTR_activation, "");
-    if (ru_node_has_in(n, 3) || (act[0] != '\0' && !rui_act_known(n))) {
+    if (ru_node_has_in(n, 3) || (act[0] != '\0' && !rui_act_on(n, NULL, 0))) {
         return RU_E_UNSUPPORTED;
     }
     wino_state *s = wino_make(lo, n, n->in[0], n->in[1], n->out[0], false);

@@ -153,21 +153,68 @@ ru_status rui_ref_MatMulInt8(const ru_ref_call *c, ru_err *err)
     return rui_ref_int8_out(c, y, ty->rank - 1, err);
 }
 
-ru_status rui_ref_AddInt8(const ru_ref_call *c, ru_err *err)
+/* Output 0 of real numbers, activated. */
+static ru_status bytes_out(const ru_ref_call *c, double *x, ru_err *err)
 {
-    double *a, *b, b_zero = (double)ru_node_int(c->node, RU_ATTR_b_zero, 0);
-    double a_scale = ru_node_float(c->node, RU_ATTR_x_scale, 1);
-    double b_scale = ru_node_float(c->node, RU_ATTR_b_scale, 1);
-    double y_scale = ru_node_float(c->node, RU_ATTR_y_scale, 1);
-    double y_zero = (double)ru_node_int(c->node, RU_ATTR_y_zero, 0);
+    double scale = ru_node_float(c->node, RU_ATTR_y_scale, 1);
+    double zero = (double)ru_node_int(c->node, RU_ATTR_y_zero, 0);
     rui_finish f;
-    RU_TRY(rui_ref_int8_in(c, &a, err));
-    RU_TRY(rui_ref_in(c, 1, &b, err));
     RU_TRY(rui_finish_make(c, UINT32_MAX, &f, err));
     for (int64_t i = 0; i < rui_ref_count(&c->out[0].type); i++) {
-        double z = rui_finish_apply(&f, i, a[i] * a_scale + (b[i] - b_zero) * b_scale);
-        a[i] = quantise(z, y_scale, y_zero, c->out[0].type.dtype);
+        x[i] = quantise(rui_finish_apply(&f, i, x[i]), scale, zero, c->out[0].type.dtype);
     }
-    rui_ref_store(&c->out[0], a);
+    rui_ref_store(&c->out[0], x);
     return RU_OK;
+}
+
+static ru_status two_bytes(const ru_ref_call *c, bool product, ru_err *err)
+{
+    double *a, *b;
+    double a_zero = (double)ru_node_int(c->node, RU_ATTR_x_zero, 0);
+    double b_zero = (double)ru_node_int(c->node, RU_ATTR_b_zero, 0);
+    double a_scale = ru_node_float(c->node, RU_ATTR_x_scale, 1);
+    double b_scale = ru_node_float(c->node, RU_ATTR_b_scale, 1);
+    RU_TRY(rui_ref_load_as(c, &c->in[0], &c->out[0].type, &a, err));
+    RU_TRY(rui_ref_load_as(c, &c->in[1], &c->out[0].type, &b, err));
+    for (int64_t i = 0; i < rui_ref_count(&c->out[0].type); i++) {
+        double x = (a[i] - a_zero) * a_scale, y = (b[i] - b_zero) * b_scale;
+        a[i] = product ? x * y : x + y;
+    }
+    return bytes_out(c, a, err);
+}
+
+ru_status rui_ref_AddInt8(const ru_ref_call *c, ru_err *err)
+{
+    return two_bytes(c, false, err);
+}
+
+ru_status rui_ref_MulInt8(const ru_ref_call *c, ru_err *err)
+{
+    return two_bytes(c, true, err);
+}
+
+ru_status rui_ref_MapInt8(const ru_ref_call *c, ru_err *err)
+{
+    double *x, scale = ru_node_float(c->node, RU_ATTR_x_scale, 1);
+    RU_TRY(rui_ref_int8_in(c, &x, err));
+    for (int64_t i = 0; i < rui_ref_count(&c->out[0].type); i++) {
+        x[i] *= scale;
+    }
+    return bytes_out(c, x, err);
+}
+
+ru_status rui_ref_MeanInt8(const ru_ref_call *c, ru_err *err)
+{
+    const ru_type *t = &c->in[0].type;
+    int64_t n = rui_ref_count(&c->out[0].type), size = rui_ref_span(t, 2, t->rank);
+    double *x, *y, scale = ru_node_float(c->node, RU_ATTR_x_scale, 1);
+    RU_TRY(rui_ref_int8_in(c, &x, err));
+    RU_TRY(rui_ref_zeros(c, n, &y, err));
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t k = 0; k < size; k++) {
+            y[i] += x[i * size + k];
+        }
+        y[i] = y[i] * scale / (double)size;
+    }
+    return bytes_out(c, y, err);
 }
