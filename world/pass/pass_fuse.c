@@ -178,20 +178,31 @@ static activation activation_of(const rui_rw *rw, const ru_node *n)
     }
 }
 
-static void set_activation(rui_rw *rw, uint32_t j, uint32_t i, const activation *a, ru_value_id out)
+static uint32_t activation_attrs(const activation *a, ru_attr *attrs)
 {
-    ru_attr more[3] = {
-        {.key = RU_ATTR_activation, .kind = RU_ATTR_STR, .n = 1, .u.s = a->name},
-    };
-    uint32_t n = 1;
+    uint32_t n = 0;
+    attrs[n++] = (ru_attr){.key = RU_ATTR_activation, .kind = RU_ATTR_STR, .n = 1, .u.s = a->name};
     if (a->has_alpha) {
-        more[n++] = (ru_attr){
+        attrs[n++] = (ru_attr){
             .key = RU_ATTR_activation_alpha, .kind = RU_ATTR_FLOAT, .n = 1, .u.f = a->alpha};
     }
     if (a->has_beta) {
-        more[n++] = (ru_attr){
+        attrs[n++] = (ru_attr){
             .key = RU_ATTR_activation_beta, .kind = RU_ATTR_FLOAT, .n = 1, .u.f = a->beta};
     }
+    return n;
+}
+
+uint32_t rui_rw_activation(const rui_rw *rw, const ru_node *n, ru_attr *attrs)
+{
+    activation a = activation_of(rw, n);
+    return a.name != NULL ? activation_attrs(&a, attrs) : 0;
+}
+
+static void set_activation(rui_rw *rw, uint32_t j, uint32_t i, const activation *a, ru_value_id out)
+{
+    ru_attr more[3];
+    uint32_t n = activation_attrs(a, more);
     const ru_node *p = &rw->g.nodes[j];
     ru_value_id in[8];
     RU_CHECK(p->n_in <= RU_ARRAY_LEN(in));

@@ -3,7 +3,9 @@
  *
  *     DequantizeLinear -> Conv (+ activation) -> QuantizeLinear        ConvInt8
  *     DequantizeLinear -> Gemm, MatMul        -> QuantizeLinear        MatMulInt8
- *     two of them      -> Add (+ Relu)        -> QuantizeLinear        AddInt8
+ *     two of them      -> Add, Mul (+ Relu)   -> QuantizeLinear        AddInt8, MulInt8
+ *     DequantizeLinear -> Sigmoid, Clip ..    -> QuantizeLinear        MapInt8
+ *     DequantizeLinear -> GlobalAveragePool   -> QuantizeLinear        MeanInt8
  *     DequantizeLinear -> MaxPool, Reshape .. -> QuantizeLinear        the op on bytes
  *
  * A product whose result is used as floats gives floats. What keeps weights as floats after all is
@@ -92,9 +94,38 @@ static ru_attr float_attr(ru_attr_key key, double v)
 
 typedef struct product {
     quant x, w;
-    int64_t channels;
+    int64_t channels, left; /* left: zero point that the weights of i8 still have */
     ru_value_id bias, scale;
 } product;
+
+/* Weights of i8 around 0 where all fit; else u8 less 128. */
+static bool weights_make(rui_rw *rw, product *p)
+{
+    const ru_value *w = constant(rw, p->w.x);
+    if (w == NULL || p->w.dtype == RU_I32 || (p->w.dtype == RU_I8 && p->w.zero == 0)) {
+        return w != NULL && p->w.dtype != RU_I32;
+    }
+    int64_t n = ru_type_count(&w->type), low = 0, high = 0;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t x = zero_at(w, k) - p->w.zero;
+        low = x < low ? x : low;
+        high = x > high ? x : high;
+    }
+    bool fits = low >= INT8_MIN && high <= INT8_MAX;
+    int8_t *y = fits || p->w.dtype == RU_U8 ? ru_arena_alloc(rw->g.arena, n, 64) : NULL;
+    if (y == NULL) {
+        return false;
+    }
+    int64_t less = fits ? p->w.zero : 128;
+    for (int64_t k = 0; k < n; k++) {
+        y[k] = (int8_t)(zero_at(w, k) - less);
+    }
+    ru_type t = w->type;
+    t.dtype = RU_I8;
+    p->left = p->w.zero - less;
+    p->w.x = rui_rw_const(rw, t, y);
+    return true;
+}
 
 /* Bias in units of the sum: whole numbers as they stand, or floats divided by the scale. */
 static bool bias_make(rui_rw *rw, ru_value_id v, const float *scale, product *p)
@@ -131,14 +162,13 @@ static bool product_read(rui_rw *rw, const ru_node *n, int64_t axis, int64_t cha
 {
     p->channels = channels;
     bool fits = activation_in(rw, n->in[0], &p->x) && made_by_dequantize(rw, n->in[1], &p->w) &&
-                constant(rw, p->w.x) != NULL && p->w.dtype == RU_I8 && p->w.zero == 0 &&
                 (p->w.n == 1 || (p->w.n == channels && p->w.axis == axis));
     float *scale = fits ? ru_arena_alloc(rw->g.arena, p->w.n * 4, 64) : NULL;
     for (int64_t k = 0; scale != NULL && k < p->w.n; k++) {
         scale[k] = p->x.scales[0] * p->w.scales[k];
     }
     ru_value_id bias = n->n_in > 2 ? n->in[2] : (ru_value_id){0};
-    if (scale == NULL || !bias_make(rw, bias, scale, p)) {
+    if (scale == NULL || !bias_make(rw, bias, scale, p) || !weights_make(rw, p)) {
         return false;
     }
     p->scale = rui_rw_const(rw, (ru_type){.dtype = RU_F32, .rank = 1, .dims = {p->w.n}}, scale);
@@ -176,7 +206,34 @@ static bool fuse_conv(rui_rw *rw, uint32_t i)
     const ru_node *n = &rw->g.nodes[i];
     product p = {0};
     return n->n_in <= 3 && product_read(rw, n, 0, rui_rw_type(rw, n->in[1])->dims[0], &p) &&
-           product_set(rw, i, RU_OP_ConvInt8, &p);
+           p.left == 0 && product_set(rw, i, RU_OP_ConvInt8, &p);
+}
+
+/* x (w - z) = x w - (sum of x's row) z: the product in floats, and what the zero point adds. */
+static bool product_less(rui_rw *rw, uint32_t i, const product *p)
+{
+    static const int64_t last = -1;
+    const ru_node n = rw->g.nodes[i];
+    float *scale = ru_arena_alloc(rw->g.arena, p->w.n * 4, 64);
+    ru_attr more[2] = {int_attr(RU_ATTR_x_zero, p->x.zero),
+                       int_attr(RU_ATTR_to, ru_dtype_onnx(RU_F32))};
+    ru_attr keep = int_attr(RU_ATTR_keepdims, 1);
+    uint32_t count;
+    ru_attr *attrs = rui_rw_attrs(rw, &n, more, 2, &count);
+    if (scale == NULL || attrs == NULL || rw->status != RU_OK) {
+        return false;
+    }
+    for (int64_t k = 0; k < p->w.n; k++) {
+        scale[k] = (float)p->left * p->w.scales[k];
+    }
+    ru_value_id in[4] = {p->x.x, p->w.x, p->scale, p->bias}, parts[2], sum[2] = {n.in[0]};
+    sum[1] = rui_rw_const(rw, (ru_type){.dtype = RU_I64, .rank = 1, .dims = {1}}, &last);
+    parts[0] = rui_rw_insert(rw, i, RU_OP_MatMulInt8, in, p->bias.v != 0 ? 4 : 3, attrs, count);
+    sum[0] = rui_rw_insert(rw, i, RU_OP_ReduceSum, sum, 2, &keep, 1);
+    sum[1] = rui_rw_const(rw, (ru_type){.dtype = RU_F32, .rank = 1, .dims = {p->w.n}}, scale);
+    parts[1] = rui_rw_insert(rw, i, RU_OP_Mul, sum, 2, NULL, 0);
+    rui_rw_set(rw, i, RU_OP_Sub, parts, 2, NULL, 0, n.out, 1);
+    return rw->status == RU_OK;
 }
 
 static bool fuse_product(rui_rw *rw, uint32_t i)
@@ -189,44 +246,70 @@ static bool fuse_product(rui_rw *rw, uint32_t i)
         n->n_in <= 3 && b->rank == 2 && a->rank >= 2 && ru_node_int(n, RU_ATTR_transA, 0) == 0 &&
         ru_node_float(n, RU_ATTR_alpha, 1) == 1.0 && ru_node_float(n, RU_ATTR_beta, 1) == 1.0;
     return plain && product_read(rw, n, turned ? 0 : 1, b->dims[turned ? 0 : 1], &p) &&
-           product_set(rw, i, RU_OP_MatMulInt8, &p);
+           (p.left != 0 ? product_less(rw, i, &p) : product_set(rw, i, RU_OP_MatMulInt8, &p));
 }
 
 /* -- sums and moves, met at their QuantizeLinear ----------------------------------------------- */
 
-static bool fuse_add(rui_rw *rw, uint32_t j)
+/* Slot j becomes `op` of quantised tensors; what made its operand, and before an activation `mid`
+ * that one's, is gone. */
+static bool bytes_set(rui_rw *rw, uint32_t j, ru_op op, const quant *a, const quant *b,
+                      const quant *y, ru_value_id mid, const ru_attr *act, uint32_t n_act)
 {
     const ru_node q = rw->g.nodes[j];
-    ru_value_id v = q.in[0];
-    const ru_node *relu = rui_rw_made_by(rw, v, RU_OP_Relu);
-    ru_value_id sum = relu != NULL ? relu->in[0] : v;
-    const ru_node *add = rui_rw_made_by(rw, sum, RU_OP_Add);
-    quant y, a, b;
-    if (add == NULL || rui_rw_uses(rw, v) != 1 || rui_rw_uses(rw, sum) != 1 ||
-        !quant_read(rw, &q, &y) || y.n != 1 || y.dtype == RU_I32 ||
-        !activation_in(rw, add->in[0], &a) || !activation_in(rw, add->in[1], &b)) {
-        return false;
+    ru_attr attrs[10] = {
+        float_attr(RU_ATTR_x_scale, (double)a->scales[0]), int_attr(RU_ATTR_x_zero, a->zero),
+        float_attr(RU_ATTR_y_scale, (double)y->scales[0]), int_attr(RU_ATTR_y_zero, y->zero),
+        int_attr(RU_ATTR_to, ru_dtype_onnx(y->dtype))};
+    uint32_t n = 5;
+    if (b != NULL) {
+        attrs[n++] = float_attr(RU_ATTR_b_scale, (double)b->scales[0]);
+        attrs[n++] = int_attr(RU_ATTR_b_zero, b->zero);
     }
-    const ru_type *ta = rui_rw_type(rw, add->in[0]);
-    if (!ru_type_equal(ta, rui_rw_type(rw, add->in[1]))) {
-        return false;
+    for (uint32_t k = 0; k < n_act; k++) {
+        attrs[n++] = act[k];
     }
-    ru_attr attrs[8] = {float_attr(RU_ATTR_x_scale, (double)a.scales[0]),
-                        int_attr(RU_ATTR_x_zero, a.zero),
-                        float_attr(RU_ATTR_b_scale, (double)b.scales[0]),
-                        int_attr(RU_ATTR_b_zero, b.zero),
-                        float_attr(RU_ATTR_y_scale, (double)y.scales[0]),
-                        int_attr(RU_ATTR_y_zero, y.zero),
-                        int_attr(RU_ATTR_to, ru_dtype_onnx(y.dtype)),
-                        {.key = RU_ATTR_activation, .kind = RU_ATTR_STR, .n = 1, .u.s = "relu"}};
-    ru_value_id in[2] = {a.x, b.x};
-    uint32_t at = rui_rw_index(rw, sum), over = relu != NULL ? rui_rw_index(rw, v) : 0;
-    rui_rw_kill(rw, at);
-    if (over != 0) {
-        rui_rw_kill(rw, over);
+    ru_value_id in[2] = {a->x, b != NULL ? b->x : (ru_value_id){0}};
+    if (mid.v != 0) {
+        rui_rw_kill(rw, rui_rw_index(rw, mid));
     }
-    rui_rw_set(rw, j, RU_OP_AddInt8, in, 2, attrs, over != 0 ? 8 : 7, q.out, 1);
+    rui_rw_kill(rw, rui_rw_index(rw, q.in[0]));
+    rui_rw_set(rw, j, op, in, b != NULL ? 2 : 1, attrs, n, q.out, 1);
     return true;
+}
+
+/* Sums and products, with or without Relu. */
+static bool fuse_two(rui_rw *rw, uint32_t j)
+{
+    const ru_node *q = &rw->g.nodes[j];
+    ru_value_id v = q->in[0];
+    const ru_node *relu = rui_rw_made_by(rw, v, RU_OP_Relu);
+    const ru_node *two = rui_rw_made_by(rw, relu != NULL ? relu->in[0] : v, RU_OP_NONE);
+    quant y, a, b;
+    bool fits = two != NULL && (two->op == RU_OP_Add || two->op == RU_OP_Mul) &&
+                rui_rw_uses(rw, v) == 1 && rui_rw_uses(rw, two->out[0]) == 1 &&
+                quant_read(rw, q, &y) && y.n == 1 && y.dtype != RU_I32 &&
+                activation_in(rw, two->in[0], &a) && activation_in(rw, two->in[1], &b);
+    ru_attr act[3];
+    uint32_t n_act = relu != NULL ? rui_rw_activation(rw, relu, act) : 0;
+    return fits && bytes_set(rw, j, two->op == RU_OP_Add ? RU_OP_AddInt8 : RU_OP_MulInt8, &a, &b,
+                             &y, relu != NULL ? two->out[0] : (ru_value_id){0}, act, n_act);
+}
+
+/* A function of one tensor has 256 results. */
+static bool fuse_map(rui_rw *rw, uint32_t j)
+{
+    const ru_node *q = &rw->g.nodes[j], *f = rui_rw_made_by(rw, q->in[0], RU_OP_NONE);
+    quant x, y;
+    if (f == NULL || rui_rw_uses(rw, q->in[0]) != 1 || !quant_read(rw, q, &y) || y.n != 1 ||
+        y.dtype == RU_I32 || !activation_in(rw, f->in[0], &x)) {
+        return false;
+    }
+    bool mean = f->op == RU_OP_GlobalAveragePool;
+    ru_attr act[3];
+    uint32_t n_act = mean ? 0 : rui_rw_activation(rw, f, act);
+    return (mean || n_act > 0) && bytes_set(rw, j, mean ? RU_OP_MeanInt8 : RU_OP_MapInt8, &x, NULL,
+                                            &y, (ru_value_id){0}, act, n_act);
 }
 
 static bool moves_only(const ru_node *n)
@@ -292,7 +375,7 @@ void rui_int8_round(rui_rw *rw)
             (void)fuse_product(rw, i);
             break;
         case RU_OP_QuantizeLinear:
-            (void)(fuse_add(rw, i) || fuse_move(rw, i));
+            (void)(fuse_two(rw, i) || fuse_map(rw, i) || fuse_move(rw, i));
             break;
         default:
             break;

@@ -72,6 +72,9 @@ const int64_t *rui_rw_ints(const rui_rw *rw, ru_value_id v, uint32_t *n);
 ru_attr *rui_rw_attrs(rui_rw *rw, const ru_node *n, const ru_attr *more, uint32_t n_more,
                       uint32_t *count);
 
+/* The attributes (at most 3) of an op whose activation is the function of node n; 0: none is. */
+uint32_t rui_rw_activation(const rui_rw *rw, const ru_node *n, ru_attr *attrs);
+
 /* The patterns, one round over all nodes each; they count rw->changes. */
 void rui_expand_round(rui_rw *rw);
 void rui_half_round(rui_rw *rw);
