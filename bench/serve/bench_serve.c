@@ -683,10 +683,8 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
                                .seed = 3};
         RU_TRY(k == 1 ? rui_bench_simulate(b, &load, m->path, w.rounds, err) : RU_OK);
         RU_TRY(k == 1 ? beside_silent(&w, m) : RU_OK);
-        RU_TRY(k == 0   ? log_cost(&w, m)
-               : k == 1 ? first_answer(&w, m)
-               : k == 2 ? batch_size(&w, m)
-                        : RU_OK);
+        RU_TRY(k == 0 ? log_cost(&w, m) : k == 1 ? first_answer(&w, m) : RU_OK);
+        RU_TRY(batch_size(&w, m));
     }
     RU_TRY(rui_bench_generate(b, w.rounds, w.seconds, err));
     return rui_bench_prompt(b, w.rounds, err);
