@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/rng.h"
 #include "data/make/write.h"
@@ -591,6 +592,37 @@ static void test_mistakes(void **state)
     assert_int_equal(ru_dataset_open(&opt, &d, &f->err), RU_E_CREATE);
     assert_non_null(strstr(f->err.text, file));
     assert_non_null(strstr(f->err.text, "storage"));
+    const ru_disk_tier open = {f->root, ROOM}; /* others may write into it */
+    const char *samples = ru_path_join(&f->arena, f->root, "samples");
+    opt.cache.tiers = &open;
+    assert_ok(ru_dir_make(samples, &f->err), f->err);
+    assert_int_equal(chmod(samples, 0777), 0);
+    assert_int_equal(ru_dataset_open(&opt, &d, &f->err), RU_E_CONFIG);
+    assert_non_null(strstr(f->err.text, "chmod go-w"));
+}
+
+/* A folder that is there and takes no files, as one on a disk that is full or read-only: samples
+ * are kept in the next one. */
+static void test_takes_no_files(void **state)
+{
+    ru_scratch *f = *state;
+    ru_dataset *d;
+    ru_data_options opt = {
+        .format = "images", .paths = write_images(f), .n_paths = 1, .cache.kind = RU_CACHE_DECODED};
+    const ru_disk_tier tiers[2] = {{ru_path_join(&f->arena, f->root, "fast"), ROOM},
+                                   {ru_path_join(&f->arena, f->root, "slow"), ROOM}};
+    opt.cache.tiers = tiers;
+    opt.cache.n_tiers = 2;
+    assert_ok(ru_dir_make(tiers[0].path, &f->err), f->err);
+    const char *taken = ru_path_join(&f->arena, tiers[0].path, "samples");
+    assert_ok(ru_file_replace(taken, "x", 1, &f->err), f->err);
+    assert_ok(ru_dataset_open(&opt, &d, &f->err), f->err);
+    float x[28 * 28 * 3];
+    int64_t y;
+    assert_ok(ru_dataset_read(d, 0, (void *[]){x, &y}, &f->err), f->err);
+    assert_int_equal(rui_cache_sum_get(d->cache).added, 1);
+    ru_dataset_close(d);
+    assert_true(ru_path_is_dir(ru_path_join(&f->arena, tiers[1].path, "samples")));
 }
 
 typedef struct kept {
@@ -648,4 +680,5 @@ static void test_failing_calls(void **state)
 RU_TESTS(data_cache, T(test_formats), T(test_written_by_others), T(test_arrays_of_bytes),
          T(test_shards), T(test_probe), T(test_labels_in_memory), T(test_options),
          T(test_parts_share), T(test_room), T(test_damage), T(test_order_of_lines), T(test_changes),
-         T(test_lowered), T(test_vanishes), T(test_mistakes), T(test_failing_calls))
+         T(test_lowered), T(test_vanishes), T(test_mistakes), T(test_takes_no_files),
+         T(test_failing_calls))

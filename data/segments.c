@@ -84,11 +84,10 @@ struct rui_segments {
     segment *segments[SEGMENTS_MAX]; /* [n] in the arena; number k + 1 */
     uint32_t n;
     ru_time refreshed;
-    bool looking;                       /* a thread reads what others added */
     ru_cond work, done;                 /* for the writer; it has written a chunk */
     chunk *open, *first, *last, *spare; /* takes records; to write, in order; for later */
     int64_t waiting;                    /* bytes of chunks, spare ones left out */
-    bool writing, ends, off;            /* one thread at a time; off: there is no writer */
+    bool writing, looking, ends, off;   /* one thread at a time each; off: there is no writer */
 };
 
 static uint64_t check_of(const line *l, ru_hash128 key)
@@ -154,11 +153,10 @@ static bool read_index(rui_segments *s, uint32_t number)
                                     &none) == RU_OK;
         good = read && n > 0;
         ru_mutex_lock(&s->lock);
-        for (int64_t i = 0; good && i < n; i++) {
-            good = take_line(s, number, &lines[i]);
-            int64_t end = good ? lines[i].offset + lines[i].size_bytes : 0;
+        for (int64_t i = 0; good && i < n && (good = take_line(s, number, &lines[i])); i++) {
+            int64_t end = lines[i].offset + lines[i].size_bytes;
             g->end = end > g->end ? end : g->end;
-            g->read_bytes += good ? (int64_t)sizeof *lines : 0;
+            g->read_bytes += (int64_t)sizeof *lines;
         }
         ru_mutex_unlock(&s->lock);
     }
@@ -569,6 +567,12 @@ ru_status rui_segments_open(const rui_segments_options *opt, rui_segments **out,
     for (uint32_t k = 0; st == RU_OK && k < opt->n_tiers; k++) {
         s->n_tiers = k + 1;
         st = open_tier(s, &opt->tiers[k], &s->tiers[k], err);
+        if (st == RU_E_CREATE && ru_path_is_dir(s->tiers[k].path)) { /* full, or read-only */
+            ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept: %s", err->text);
+            s->tiers[k].below = 0;
+            look(s, &s->tiers[k], false);
+            st = RU_OK;
+        }
     }
     s->refreshed = ru_clock_now();
     if (st != RU_OK) {

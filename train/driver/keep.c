@@ -143,6 +143,30 @@ static bool read_record(const char *path, int64_t samples, ru_keep_in *in)
     return fine;
 }
 
+/* The first folder of `storage` that takes files, and what others measured there; its lock. */
+static ru_status get_turn(rui_trainer *t, const char *key, const char **folder, const char **path,
+                          ru_lock **lock, ru_err *err)
+{
+    ru_status st = RU_E_CREATE;
+    for (uint32_t k = 0; st == RU_E_CREATE && k < t->job->storage.n; k++) {
+        *folder = ru_path_join(t->arena, t->job->storage.at[k].path, "samples");
+        *path = *folder != NULL ? ru_arena_printf(t->arena, "%s/auto-%s", *folder, key) : NULL;
+        const char *turn = *path != NULL ? ru_arena_printf(t->arena, "%s/auto", *folder) : NULL;
+        if (turn == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for the names of kept samples");
+        }
+        st = ru_dir_make(*folder, err);
+        if (st == RU_OK && !ru_dir_is_own(*folder)) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "storage: %s belongs to another user, or others may write into it; name "
+                           "a folder of your own, or run: chmod go-w %s",
+                           *folder, *folder);
+        }
+        st = st == RU_OK ? ru_lock_open(turn, true, true, lock, err) : st;
+    }
+    return st;
+}
+
 /* Workers of one host take turns, so that one measures and all keep the same. */
 static ru_status get_measured(rui_trainer *t, const ru_data_options *opt, ru_keep_in *in,
                               ru_err *err)
@@ -158,20 +182,8 @@ static ru_status get_measured(rui_trainer *t, const ru_data_options *opt, ru_kee
     ru_hasher_put_u64(&h, t->job->data.threads);
     char key[33];
     ru_hash128_text(ru_hasher_get(&h), key);
-    const char *folder = ru_path_join(t->arena, t->job->storage.at[0].path, "samples");
-    const char *path = folder != NULL ? ru_arena_printf(t->arena, "%s/auto-%s", folder, key) : NULL;
-    const char *turn = path != NULL ? ru_arena_printf(t->arena, "%s/auto", folder) : NULL;
-    if (turn == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the names of kept samples");
-    }
-    RU_TRY(ru_dir_make(folder, err));
-    if (!ru_dir_is_own(folder)) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "storage: %s belongs to another user, or others may write into it; name a "
-                       "folder of your own, or run: chmod go-w %s",
-                       folder, folder);
-    }
-    RU_TRY(ru_lock_open(turn, true, true, &lock, err));
+    const char *folder, *path;
+    RU_TRY(get_turn(t, key, &folder, &path, &lock, err));
     ru_status st = RU_OK;
     if (!read_record(path, t->count, in)) {
         st = measure(t, folder, in, err);
