@@ -35,6 +35,28 @@ static void zero_in(ops_case *c, ru_dtype t)
     }
 }
 
+/* Sometimes a scale for each block along an axis, and its zero point; false: not this time. */
+static bool blocks_in(ops_case *c, ru_dtype t, const int64_t *dims)
+{
+    int64_t axis = ops_pick(c, 0, 2), block = ops_pick(c, 1, 4);
+    int64_t shape[3] = {dims[0], dims[1], dims[2]};
+    if (ops_pick(c, 0, 2) != 0) {
+        return false;
+    }
+    shape[axis] = (dims[axis] - 1) / block + 1;
+    ru_tensor *s = ops_in(c, ops_type(RU_F32, 3, shape));
+    c->fixed[1] = true;
+    for (int64_t i = 0; i < ops_count(s); i++) {
+        ops_set(s, i, (double)(1 << ops_pick(c, 0, 3)) / 64);
+    }
+    if (ops_coin(c)) {
+        bytes_in(c, t, 3, shape);
+    }
+    ops_attr_int(c, RU_ATTR_axis, ops_coin(c) ? axis : axis - 3);
+    ops_attr_int(c, RU_ATTR_block_size, block);
+    return true;
+}
+
 static void result(ops_case *c)
 {
     static const int64_t to[] = {1, 2, 3}; /* f32, u8, i8 */
@@ -69,11 +91,13 @@ void sample_quantizelinear(ops_case *c)
     int64_t n = ops_dim(c), width = ops_dim(c), dims[3] = {n, width, ops_dim(c)};
     bool one = ops_coin(c);
     (void)ops_in_grid(c, ops_type(RU_F32, 3, dims), -8.0, 8.0);
-    scales_in(c, 1, one ? 1 : dims[1], one);
-    if (one) {
-        zero_in(c, t);
-    } else {
-        bytes_in(c, t, 1, &dims[1]);
+    if (!blocks_in(c, t, dims)) {
+        scales_in(c, 1, one ? 1 : dims[1], one);
+        if (one) {
+            zero_in(c, t);
+        } else {
+            bytes_in(c, t, 1, &dims[1]);
+        }
     }
     c->f32_only = true;
     c->grad_in = 0;
@@ -85,9 +109,11 @@ void sample_dequantizelinear(ops_case *c)
     int64_t n = ops_dim(c), width = ops_dim(c), dims[3] = {n, width, ops_dim(c)};
     bool one = ops_coin(c);
     bytes_in(c, t, 3, dims);
-    scales_in(c, 1, one ? 1 : dims[1], one);
-    if (one) {
-        zero_in(c, t);
+    if (!blocks_in(c, t, dims)) {
+        scales_in(c, 1, one ? 1 : dims[1], one);
+        if (one) {
+            zero_in(c, t);
+        }
     }
     c->f32_only = true;
     c->grad_in = 0;

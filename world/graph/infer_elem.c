@@ -238,6 +238,27 @@ ru_status rui_shape_dropouttrain(const rui_infer *c)
     return RU_OK;
 }
 
+/* One scale for `block` neighbours along the axis, all else as x. */
+static ru_status blocks_check(const rui_infer *c, int64_t block)
+{
+    const ru_type *x = rui_in(c, 0), *s = rui_in(c, 1), *zero = rui_in(c, 2);
+    uint32_t axis;
+    RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, 1), x->rank, &axis));
+    bool fits = block > 0 && s->rank == x->rank && (zero == NULL || zero->rank == s->rank);
+    for (uint32_t d = 0; fits && d < x->rank; d++) {
+        int64_t n = d == axis && x->dims[d] > 0 ? (x->dims[d] - 1) / block + 1 : x->dims[d];
+        fits = n < 0 || s->dims[d] < 0 || s->dims[d] == n;
+        fits = fits &&
+               (zero == NULL || zero->dims[d] < 0 || s->dims[d] < 0 || zero->dims[d] == s->dims[d]);
+    }
+    return fits
+               ? RU_OK
+               : rui_infer_fail(c,
+                                "with block_size %lld, scale and zero point must have the shape of "
+                                "the data, of which axis %u is divided by it",
+                                (long long)block, axis);
+}
+
 static ru_status quantised(const rui_infer *c, bool into)
 {
     const ru_type *x = rui_in(c, 0), *s = rui_in(c, 1), *zero = rui_in(c, 2);
@@ -248,19 +269,23 @@ static ru_status quantised(const rui_infer *c, bool into)
     } else if (into && named != 0) {
         q = ru_dtype_from_onnx((int32_t)named);
     }
+    int64_t block = ru_node_int(&c->n, RU_ATTR_block_size, 0);
     bool small = q == RU_U8 || q == RU_I8 || q == RU_U16 || q == RU_I16;
-    if (!(small || (!into && q == RU_I32)) || !ru_dtype_is_float(s->dtype) || s->rank > 1 ||
-        (zero != NULL && zero->dtype != q) || ru_node_int(&c->n, RU_ATTR_block_size, 0) != 0) {
-        return rui_infer_fail(c,
-                              "only integers of 8 and 16 bits with one scale or one per element of "
-                              "an axis are supported; quantise with those");
+    if (!(small || (!into && q == RU_I32)) || !ru_dtype_is_float(s->dtype) ||
+        (s->rank > 1 && block == 0) || (zero != NULL && zero->dtype != q)) {
+        return rui_infer_fail(
+            c, "only integers of 8 and 16 bits with one scale, one per element of an "
+               "axis or one per block are supported; quantise with those");
+    }
+    if (block != 0) {
+        RU_TRY(blocks_check(c, block));
     }
     int64_t n = ru_type_count(s), n_zero = zero != NULL ? ru_type_count(zero) : n;
     uint32_t axis = 0;
-    if (n != 1) {
+    if (n != 1 && block == 0) {
         RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, 1), x->rank, &axis));
     }
-    bool fits = n == 1 || n < 0 || x->dims[axis] < 0 || x->dims[axis] == n;
+    bool fits = n == 1 || n < 0 || block != 0 || x->dims[axis] < 0 || x->dims[axis] == n;
     if (!fits || (n >= 0 && n_zero >= 0 && n != n_zero)) {
         return rui_infer_fail(c, "%lld scales and %lld zero points do not fit the data",
                               (long long)n, (long long)n_zero);

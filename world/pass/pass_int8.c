@@ -44,7 +44,7 @@ static bool quant_read(const rui_rw *rw, const ru_node *n, quant *q)
     ru_dtype t = n->op == RU_OP_QuantizeLinear ? rui_rw_type(rw, n->out[0])->dtype
                                                : rui_rw_type(rw, n->in[0])->dtype;
     if (s == NULL || s->type.dtype != RU_F32 || (z == NULL && ru_node_has_in(n, 2)) ||
-        (t != RU_U8 && t != RU_I8 && t != RU_I32)) {
+        (t != RU_U8 && t != RU_I8 && t != RU_I32) || ru_node_int(n, RU_ATTR_block_size, 0) != 0) {
         return false;
     }
     *q = (quant){.x = n->in[0], .scales = s->data, .n = ru_type_count(&s->type), .dtype = t};

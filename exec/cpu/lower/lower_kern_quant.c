@@ -93,6 +93,90 @@ static ru_status each_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
+/* Blocks along an axis, each with a scale for each of `inner` columns. bufs as above */
+typedef struct block_state {
+    quant_state q; /* n: blocks; channels: of a line of them */
+    int64_t dim, block;
+} block_state;
+
+static void block_one(const block_state *s, void *const *bufs, int64_t at, int64_t rows)
+{
+    enum { COLUMNS = 256 };
+    const int64_t inner = s->q.inner, qb = ru_dtype_bytes(s->q.q);
+    const int64_t from = (at / s->q.channels * s->dim + at % s->q.channels * s->block) * inner;
+    int64_t whole[COLUMNS];
+    float zeros[COLUMNS] = {0};
+    for (int64_t c = 0, n; c < inner; c += n) {
+        n = inner - c < COLUMNS ? inner - c : COLUMNS;
+        const float *scales = (const float *)bufs[1] + at * inner + c;
+        if (bufs[2] != NULL) {
+            rui_wholes_load(s->q.q, (const char *)bufs[2] + (at * inner + c) * qb, n, whole);
+        }
+        for (int64_t j = 0; bufs[2] != NULL && j < n; j++) {
+            zeros[j] = (float)whole[j];
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t x = from + i * inner + c;
+            if (s->q.back) {
+                ru_kern_numbers_best()->dequantize(s->q.q, (const char *)bufs[0] + x * qb, scales,
+                                                   zeros, (float *)bufs[3] + x, n);
+            } else {
+                ru_kern_numbers_best()->quantize((const float *)bufs[0] + x, scales, zeros, s->q.q,
+                                                 (char *)bufs[3] + x * qb, n);
+            }
+        }
+    }
+}
+
+static void block_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const block_state *s = state;
+    for (int64_t at = begin; at < end; at++) {
+        int64_t line = at / s->q.channels, i = at % s->q.channels * s->block;
+        int64_t rows = s->dim - i < s->block ? s->dim - i : s->block;
+        if (s->q.inner > 1) {
+            block_one(s, bufs, at, rows);
+            continue;
+        }
+        quant_state one = s->q;
+        one.channels = s->q.n;
+        quant_rows(&one, bufs, at, line * s->dim + i, rows);
+    }
+}
+
+static ru_status block_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const block_state *s = state;
+    rui_kern_for(run, block_part, s, bufs, s->q.n, rui_kern_grain(s->block * s->q.inner));
+    return RU_OK;
+}
+
+static ru_status lower_blocks(rui_low *lo, const ru_node *n, const quant_state *q)
+{
+    const ru_type *x = rui_type(lo, n->in[0]);
+    uint32_t axis = rui_axis(ru_node_int(n, RU_ATTR_axis, 1), x->rank);
+    block_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL || ru_type_count(x) <= 0) {
+        return s == NULL ? rui_done(lo) : RU_E_UNSUPPORTED;
+    }
+    *s = (block_state){
+        .q = *q, .dim = x->dims[axis], .block = ru_node_int(n, RU_ATTR_block_size, 0)};
+    s->block = s->block < s->dim ? s->block : s->dim;
+    s->q.channels = (s->dim - 1) / s->block + 1;
+    s->q.inner = rui_dims(x, axis + 1, x->rank);
+    s->q.n = rui_dims(x, 0, axis) * s->q.channels;
+    rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_in_plain(lo, n->in[1]),
+                       ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0},
+                       rui_out_plain(lo, n->out[0])};
+    rui_emit(lo, &(rui_step){.kernel = q->back ? "kern dequantize" : "kern quantize",
+                             .fn = block_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 4});
+    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
+    return rui_done(lo);
+}
+
 /* Where x stands, when its order is one of oneDNN without padding (zero is not stored as 0). */
 static const rui_layout *order_of(rui_low *lo, ru_value_id x, bool one, ru_dtype t)
 {
@@ -112,6 +196,9 @@ ru_status rui_lower_kern_quant(rui_low *lo, const ru_node *n, ru_err *err)
     if (!(q == RU_U8 || q == RU_I8 || q == RU_U16 || q == RU_I16 || (back && q == RU_I32)) ||
         s->dtype != RU_F32 || (!back && x->dtype != RU_F32)) {
         return RU_E_UNSUPPORTED;
+    }
+    if (ru_node_int(n, RU_ATTR_block_size, 0) != 0 && !one) {
+        return lower_blocks(lo, n, &(quant_state){.k = ru_kern_best(), .q = q, .back = back});
     }
     const rui_layout *from = order_of(lo, n->in[0], one, back ? q : RU_F32);
     const rui_layout *to = rui_layout_as(lo, from, back ? RU_F32 : q);

@@ -21,22 +21,25 @@ static double quantise(double x, double scale, double zero, ru_dtype t)
     return q > low ? (q < high ? q : high) : low;
 }
 
-/* Which scale element i of `t` has, of `n` along the axis. */
+/* Which scale element i of `t` has, of `n` along the axis, or of blocks along it. */
 typedef struct places {
     int64_t n, inner;
+    int64_t dim, block; /* block > 0: so many of the axis' dim elements share one */
 } places;
 
 static ru_status places_of(const ru_ref_call *c, places *p, ru_err *err)
 {
     const ru_type *t = &c->in[0].type;
     uint32_t axis = 0;
-    *p = (places){rui_ref_count(&c->in[1].type), 1};
+    *p = (places){.n = rui_ref_count(&c->in[1].type), .inner = 1};
+    p->block = ru_node_int(c->node, RU_ATTR_block_size, 0);
     if (p->n == 1) {
         return RU_OK;
     }
     RU_TRY(rui_ref_axis(c, ru_node_int(c->node, RU_ATTR_axis, 1), t->rank, &axis, err));
     p->inner = rui_ref_span(t, axis + 1, t->rank);
-    return p->n == t->dims[axis]
+    p->dim = t->dims[axis];
+    return p->n == p->dim || p->block > 0
                ? RU_OK
                : RU_FAIL(err, RU_E_DATA, "%s: %lld scales for %lld elements of axis %u",
                          ru_op_get(c->node->op)->name, (long long)p->n, (long long)t->dims[axis],
@@ -45,7 +48,14 @@ static ru_status places_of(const ru_ref_call *c, places *p, ru_err *err)
 
 static int64_t place(const places *p, int64_t i)
 {
-    return p->n == 1 ? 0 : i / p->inner % p->n;
+    if (p->n == 1) {
+        return 0;
+    }
+    if (p->block == 0) {
+        return i / p->inner % p->n;
+    }
+    int64_t row = i / p->inner, blocks = (p->dim - 1) / p->block + 1;
+    return (row / p->dim * blocks + row % p->dim / p->block) * p->inner + i % p->inner;
 }
 
 ru_status rui_ref_QuantizeLinear(const ru_ref_call *c, ru_err *err)
