@@ -103,25 +103,30 @@ has() { # RUN EVENT WORKER; pid: its process
 pid=$!
 reaches shared 20
 join=$(sed -n 's/.*--join \([^ ]*\).*/\1/p' shared.err | head -1)
-"$rubato" worker --join "$join" --token-file shared/token >joined.txt 2>&1 &
-joined=$!
-has shared join 3
+comes() { # NUMBER: a worker joins
+    "$rubato" worker --join "$join" --token-file shared/token >joined.txt 2>&1 &
+    joined=$!
+    has shared join "$1"
+}
+comes 3
+kill -TERM $joined
+wait $joined || fail "the worker that leaves ends with $?: $(tail -1 joined.txt)"
+has shared leave 3
+# Two of three go on, also one that had no processor for a while: who is alone then cannot know what the other did.
+comes 4
 # As if the leader had died before it told its last clocks: what it tells from here on goes where nobody looks.
 ln shared/metrics.jsonl told.jsonl
 head -n "$(wc -l <told.jsonl)" told.jsonl >shared/cut && mv shared/cut shared/metrics.jsonl
 first=$(($(steps shared) + 1))
 for _ in $(seq 1 3000); do [[ $(grep -c '"rubato.train.step/1"' told.jsonl) -ge $((first + 20)) ]] && break || sleep 0.1; done
 kill -KILL "$(pids_of $pid "rank 1 ")"
-# Two of three go on, also one that had no processor for a while: who is alone then cannot know what the other did.
 has shared lost 1
-has shared lead '[23]'
-kill -TERM $joined
-wait $joined || fail "the worker that leaves ends with $?: $(tail -1 joined.txt)"
-has shared leave '[3-9]'
+has shared lead '[24]'
 last=$(grep -c '"rubato.train.step/1"' told.jsonl)
 reaches shared $((last + 20))
 kill -TERM $pid
 wait $pid || fail "the app ends with $?: $(tail -1 shared.err)"
+wait $joined || true # with the job
 grep -o '"rubato.train.step/1","step":[0-9]*' shared/metrics.jsonl | sed 's/.*://' | awk '
     $1 != last + 1 { print "step " $1 " after " last; exit 1 } { last = $1 }' >each.txt ||
     fail "an app after its leader's death: $(cat each.txt)"
