@@ -152,34 +152,35 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
     return st;
 }
 
-/* Which device has which layers, by measured units. */
+/* Which device has which layers, by measured or predicted units. */
 static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, const char **asked,
                                 ru_err *err)
 {
     ru_units_choice c;
     char single[64] = "does not fit";
+    const char *how = job->train.pipeline.facts[0] != '\0' ? "predicted" : "measured";
     RU_TRY(ru_units_choose(job, threads_of(job, n), n, arena, &c, err));
     if (c.used == 1) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "one device takes the shortest step, %.3g ms for the %u measured layers; "
+                       "one device takes the shortest step, %.3g ms for the %u %s layers; "
                        "leave out train.parallel, or name layers of other devices in "
                        "train.placed.devices, as in {branch2: 2}",
-                       1e3 * c.step_s, c.n);
+                       1e3 * c.step_s, c.n, how);
     }
     if (c.used < n) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "the shortest step of the %u measured layers takes %.3g ms on %u of %u "
+                       "the shortest step of the %u %s layers takes %.3g ms on %u of %u "
                        "devices; start as many workers, or name the layers of each in "
                        "train.placed.devices",
-                       c.n, 1e3 * c.step_s, c.used, n);
+                       c.n, how, 1e3 * c.step_s, c.used, n);
     }
     if (c.single_s > 0) {
         (void)snprintf(single, sizeof single, "%.3g ms", 1e3 * c.single_s);
     }
     (void)fprintf(stderr,
-                  "%u layers measured; predicted for a step of %u devices: %.3g ms, %.3g MB "
+                  "%u layers %s; predicted for a step of %u devices: %.3g ms, %.3g MB "
                   "between them (one device: %s)\n",
-                  c.n, n, 1e3 * c.step_s, 1e-6 * (double)c.sent_bytes, single);
+                  c.n, how, n, 1e3 * c.step_s, 1e-6 * (double)c.sent_bytes, single);
     *asked = c.asked;
     job->train.placed.devices = c.devices;
     return RU_OK;
@@ -239,10 +240,11 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
         ru_self_stop_asked() != 0) {
         return false;
     }
-    bool saved = ru_ckpt_find(r->out, arena, &info, NULL) == RU_OK;
+    ru_status found = ru_ckpt_find(r->out, arena, &info, NULL);
+    bool saved = found == RU_OK;
     int64_t step = saved ? info.at.step : 0;
     const char *all = to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages";
-    if (step <= *before) {
+    if (step <= *before || (!saved && found != RU_E_MISSING)) { /* damaged: there is no way on */
         return false;
     }
     if (saved) {

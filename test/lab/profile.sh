@@ -161,6 +161,17 @@ has bad.log '--facts with the last two'
 has bad.log 'give --cluster with a job'
 ! timeout --foreground 300 "$rubato" plan wide.yaml place --cluster two.yaml >bad.log 2>&1 || fail "place on two types without facts"
 has bad.log "'here' and 'there'"
+sed "s|threads: 1|threads: 1, pipeline: {facts: $work/slow.json}|" wide.yaml >told.yaml
+timeout --foreground 60 "$rubato" plan told.yaml place --cluster pair.yaml --method single >told.txt 2>&1 || fail "the job's own facts: $(cat told.txt)"
+for x in 'net_bytes_per_s: 1e6/net_bytes_per_s: 1e-9' 'net_bytes_per_s: 1e6/net_bytes_per_s: 1e17'; do
+    sed "s/$x/" cluster.yaml >bad.yaml
+    ! timeout --foreground 60 "$rubato" plan wide.yaml place --cluster bad.yaml >bad.log 2>&1 || fail "$x"
+    has bad.log "bad.yaml: host 'a' has net_bytes_per_s 1e"
+done
+sed 's/cores: 1/cores: 1000000/' cluster.yaml >cores.yaml
+for of in '' place; do
+    timeout --foreground 60 "$rubato" plan wide.yaml $of --cluster cores.yaml --facts devices.json >cores.txt 2>&1 || fail "hosts with many cores: $(cat cores.txt)"
+done
 ! profile bad.log small.yaml --quota 20,none --out bad.json || fail "a quota of none"
 has bad.log "whole percents of a core"
 ! profile bad.log small.yaml --quota 99999 --out bad.json || fail "more than the cores"
@@ -173,6 +184,10 @@ for to in 0 7; do # before versions, and of a later program
     has bad.log "old.json has profiles of version $to"
     for of in '' place device; do
         ! timeout --foreground 300 "$rubato" plan wide.yaml $of --cluster cluster.yaml --facts old.json >bad.log 2>&1 || fail "'$of' takes profiles of version $to"
+        has bad.log 'profile again'
+    done
+    for way in auto pipeline placed; do
+        ! timeout --foreground 60 "$rubato" train wide.yaml -w 2 --out never --set train.parallel=$way --set "train.pipeline={facts: $work/old.json, type: here}" >bad.log 2>&1 || fail "a job, $way, takes profiles of version $to"
         has bad.log 'profile again'
     done
 done

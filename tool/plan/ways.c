@@ -11,7 +11,9 @@
 #include "train/pipe/ways.h"
 #include "train/worker/worker_pipe.h"
 
-enum { ALL_UP_TO = 8 };
+enum { ALL_UP_TO = 8, THREADS_MAX = 1024 /* of a worker, as train.threads allows */ };
+
+#define RATE_MAX 1e15 /* that policies take */
 
 /* Hosts with one type of device. */
 typedef struct group {
@@ -55,9 +57,14 @@ ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_cluster *out, r
     RU_TRY(ru_conf_add_yaml(c, path, text, size, err));
     RU_TRY(ru_conf_apply(c, out, err));
     for (uint32_t k = 0; k < out->hosts.n; k++) {
-        if (!(out->hosts.at[k].net_bytes_per_s > 0)) {
-            return RU_FAIL(err, RU_E_CONFIG, "%s: host '%s' has no net_bytes_per_s", path,
-                           out->hosts.at[k].name);
+        const ru_cluster_host *h = &out->hosts.at[k];
+        if (!(h->net_bytes_per_s > 0)) {
+            return RU_FAIL(err, RU_E_CONFIG, "%s: host '%s' has no net_bytes_per_s", path, h->name);
+        }
+        if (h->net_bytes_per_s < 1 || h->net_bytes_per_s > RATE_MAX) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "%s: host '%s' has net_bytes_per_s %g, expected a number from 1 to %g",
+                           path, h->name, h->net_bytes_per_s, RATE_MAX);
         }
     }
     return out->hosts.n > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "%s names no host", path);
@@ -71,6 +78,13 @@ const ru_cluster_device *rui_cluster_device(const ru_cluster *c, const char *hos
         }
     }
     return NULL;
+}
+
+uint32_t rui_cluster_threads(const ru_cluster_host *h, const ru_cluster_device *d)
+{
+    RU_CHECK(d == NULL || strcmp(d->host, h->name) == 0);
+    uint32_t cores = d != NULL && d->cores > 0 ? d->cores : h->cores;
+    return cores < THREADS_MAX ? cores : THREADS_MAX;
 }
 
 /* The smaller one; 0: not known. */
@@ -92,7 +106,7 @@ static ru_status group_hosts(table_of *t, const ru_cluster *c, ru_err *err)
         const char *type = d != NULL ? d->type : "cpu";
         int64_t memory = d != NULL && d->memory_bytes > 0 ? d->memory_bytes : h->memory_bytes;
         double usd = h->usd_per_h + (d != NULL ? d->usd_per_h : 0);
-        uint32_t k = 0, cores = d != NULL && d->cores > 0 ? d->cores : h->cores;
+        uint32_t k = 0, cores = rui_cluster_threads(h, d);
         while (k < t->n && strcmp(t->groups[k].type, type) != 0) {
             k++;
         }

@@ -15,11 +15,13 @@ typedef struct rui_ways_ask {
 } rui_ways_ask;
 
 /* The cluster in a file (YAML or JSON). Errors: RU_E_MISSING, RU_E_CONFIG: also for one without
- * hosts, or a host without net_bytes_per_s. */
+ * hosts, or a host whose net_bytes_per_s is missing or out of range. */
 RU_MUST_USE ru_status rui_cluster_read(const char *path, ru_arena *arena, ru_cluster *out,
                                        ru_err *err);
 /* The first device of a host; NULL: none. */
 const ru_cluster_device *rui_cluster_device(const ru_cluster *c, const char *host);
+/* Of a worker on a host with this first device, or without one (NULL); 0: all cores here. */
+uint32_t rui_cluster_threads(const ru_cluster_host *h, const ru_cluster_device *d);
 /* Print the ways, the winner first in a sentence. Errors: those of job, data and facts;
  * RU_E_INFEASIBLE when no way fits. */
 RU_MUST_USE ru_status rui_ways(const rui_ways_ask *ask, ru_arena *arena, ru_err *err);

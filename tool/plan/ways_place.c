@@ -8,10 +8,10 @@
 #include "train/worker/worker_pipe.h"
 
 /* Steps that are measured here tell nothing of other types. */
-static ru_status check_types(const rui_ways_ask *ask, const ru_units_device *at, uint32_t n,
-                             ru_err *err)
+static ru_status check_types(const rui_ways_ask *ask, const ru_job *job, const ru_units_device *at,
+                             uint32_t n, ru_err *err)
 {
-    for (uint32_t k = 1; k < n && ask->facts == NULL; k++) {
+    for (uint32_t k = 1; k < n && job->train.pipeline.facts[0] == '\0'; k++) {
         if (strcmp(at[k].type, at[0].type) != 0) {
             return RU_FAIL(err, RU_E_USAGE,
                            "%s has devices of types '%s' and '%s', and layers that are measured "
@@ -46,7 +46,7 @@ ru_status rui_place_question(const rui_ways_ask *ask, ru_arena *arena, ru_json *
     for (uint32_t k = 0; k < c.hosts.n; k++) {
         const ru_cluster_host *h = &c.hosts.at[k];
         const ru_cluster_device *d = rui_cluster_device(&c, h->name);
-        uint32_t cores = d != NULL && d->cores > 0 ? d->cores : h->cores;
+        uint32_t cores = rui_cluster_threads(h, d);
         at[k] = (ru_units_device){
             .name = h->name,
             .type = d != NULL ? d->type : "cpu",
@@ -54,7 +54,7 @@ ru_status rui_place_question(const rui_ways_ask *ask, ru_arena *arena, ru_json *
         bytes_per_s = fmin(bytes_per_s, h->net_bytes_per_s);
         threads = threads == 0 || (cores > 0 && cores < threads) ? cores : threads;
     }
-    RU_TRY(check_types(ask, at, c.hosts.n, err));
     job.train.pipeline.facts = ask->facts != NULL ? ask->facts : job.train.pipeline.facts;
+    RU_TRY(check_types(ask, &job, at, c.hosts.n, err));
     return ru_units_question(&job, threads, at, c.hosts.n, bytes_per_s, arena, j, err);
 }

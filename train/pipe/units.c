@@ -211,6 +211,7 @@ static void put_question(const rui_units *a, ru_json *j)
 {
     const ru_job_placed *p = &a->m->job->train.placed;
     char name[32];
+    RU_CHECK(a->named == NULL || a->speed != NULL);
     ru_json_str(j, "method", a->method);
     rui_meter_put_ns(j, "latency", p->latency_ns);
     ru_json_f64(j, "bytes_per_s", a->bytes_per_s);
@@ -337,6 +338,13 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
                : st;
 }
 
+/* What the job names in train.pipeline.facts, if it does: units compute, reading is not theirs. */
+static ru_status open_facts(rui_meter *m, ru_err *err)
+{
+    int64_t read_ns = 0;
+    return m->job->train.pipeline.facts[0] != '\0' ? rui_meter_facts(m, &read_ns, err) : RU_OK;
+}
+
 ru_status rui_units_measure(rui_meter *m, rui_units **out, ru_err *err)
 {
     int64_t micro = m->job->train.accumulate;
@@ -378,6 +386,7 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
                        RU_PLACE_DEVICES_MAX, devices);
     }
     ru_status st = rui_meter_open(&m, err);
+    st = st == RU_OK ? open_facts(&m, err) : st;
     st = st == RU_OK ? rui_units_measure(&m, &u, err) : st;
     st = st == RU_OK
              ? rui_units_ask(u, devices, t->placed.bytes_per_s, ru_units_memory(job), out, err)
@@ -391,7 +400,6 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
 /* Times of the units on a type. */
 static ru_status predict_on(rui_meter *m, const char *type, rui_units **out, ru_err *err)
 {
-    int64_t read_ns = 0;
     ru_job *job = RU_NEW(m->arena, ru_job, 1);
     if (job == NULL) {
         return full(err);
@@ -399,7 +407,7 @@ static ru_status predict_on(rui_meter *m, const char *type, rui_units **out, ru_
     *job = *m->job;
     job->train.pipeline.type = type;
     m->job = job;
-    RU_TRY(job->train.pipeline.facts[0] != '\0' ? rui_meter_facts(m, &read_ns, err) : RU_OK);
+    RU_TRY(open_facts(m, err));
     return rui_units_measure(m, out, err);
 }
 
