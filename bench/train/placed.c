@@ -146,6 +146,7 @@ static ru_status take(const struct place *at, const char *const *units, const ui
     uint32_t device[RU_LAB_WORKERS_MAX] = {0};
     bool used[RU_LAB_WORKERS_MAX] = {false};
     ru_text t = ru_text_arena(a);
+    RU_CHECK(last < at->workers && at->workers <= RU_LAB_WORKERS_MAX);
     for (uint32_t k = 0; k < n; k++) {
         used[hosts[k]] = true;
     }
@@ -260,13 +261,22 @@ static ru_status run_side(const bench_placed *t, const job *j, side s, double *s
     return RU_OK;
 }
 
+/* Devices have the numbers of those that are used, so that their quotas count, too. */
+static bool same(const answer *x, const answer *y)
+{
+    bool is = x->workers == y->workers && strcmp(x->devices, y->devices) == 0;
+    RU_CHECK(x->workers <= RU_LAB_WORKERS_MAX);
+    for (uint32_t k = 0; k < x->workers; k++) {
+        is = is && x->quotas[k] == y->quotas[k];
+    }
+    return is;
+}
+
 /* An earlier side with the same placement; s: there is none. */
 static side like(const job *j, side s)
 {
     uint32_t k = 0;
-    while (k < s && !(j->wants[k] && j->answers[k].workers == j->answers[s].workers &&
-                      strcmp(j->answers[k].devices, j->answers[s].devices) == 0 &&
-                      j->answers[k].quotas[0] == j->answers[s].quotas[0])) {
+    while (k < s && !(j->wants[k] && same(&j->answers[k], &j->answers[s]))) {
         k++;
     }
     return (side)k;

@@ -147,7 +147,7 @@ wait_steps() { # N: until more steps were reported
     k=0
     until [ "$(lines_of)" -gt $(($1 + 2)) ]; do # a start is a line, too
         k=$((k + 1))
-        [ $k -lt 600 ] || { fail "no more than $1 lines and a step: $(tail -3 early.log)"; return 0; }
+        [ $k -lt 3000 ] || { fail "no more than $1 lines and a step: $(tail -3 early.log)"; return 0; }
         sleep 0.1
     done
 }
@@ -159,11 +159,11 @@ early() { # starts, loses worker 2 and starts again
     victim_of 2
     kill -9 "$victim"
     k=0
-    until grep -q 'all devices start again from the beginning' early.log || [ $k -ge 600 ]; do
+    until grep -q 'all devices start again from the beginning' early.log || [ $k -ge 3000 ]; do
         k=$((k + 1))
         sleep 0.1
     done
-    [ $k -lt 600 ] || fail "nobody says that the devices start from the beginning: $(tail -5 early.log)"
+    [ $k -lt 3000 ] || fail "nobody says that the devices start from the beginning: $(tail -5 early.log)"
     wait_steps "$(lines_of)"
 }
 early
