@@ -256,8 +256,11 @@ static ru_status run_side(const bench_placed *t, const job *j, side s, double *s
         return RU_FAIL(err, RU_E_PEER, "%s made %u steps only", side_names[s], n);
     }
     *step_s = ru_bench_stat_of(seconds + SKIPPED, n - SKIPPED).median;
-    fprintf(stderr, "  %-7s %8.1f ms a step (predicted %.1f)\n", side_names[s], 1e3 * *step_s,
-            1e3 * x->predicted_s);
+    fprintf(stderr, "  %-7s %8.1f ms a step", side_names[s], 1e3 * *step_s);
+    if (x->predicted_s > 0) { /* not by hand */
+        fprintf(stderr, " (predicted %.1f)", 1e3 * x->predicted_s);
+    }
+    fputc('\n', stderr);
     return RU_OK;
 }
 

@@ -151,11 +151,14 @@ wait_steps() { # N: until more steps were reported
         sleep 0.1
     done
 }
-early() { # starts, loses worker 2 and starts again
+begin() { # a run without checkpoints
     "$rubato" train drop.yaml --out early -w 2 --set train.parallel=placed --set 'train.placed.devices={fc2: 2}' \
         --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0s >early.log 2>&1 &
     job_pid=$!
     wait_steps 0
+}
+early() { # starts, loses worker 2 and starts again
+    begin
     victim_of 2
     kill -9 "$victim"
     k=0
@@ -182,6 +185,16 @@ code=0
 wait "$job_pid" || code=$?
 job_pid=
 [ "$code" != 0 ] || fail "a job without a checkpoint went on after its second loss: $(tail -3 early.log)"
+rm -rf early
+begin
+mkdir -p early/checkpoints/0000000001 # a damaged one: not none
+victim_of 2
+kill -9 "$victim"
+code=0
+wait "$job_pid" || code=$?
+job_pid=
+[ "$code" != 0 ] || fail "a job with a damaged checkpoint went on: $(tail -3 early.log)"
+! grep -q 'start again' early.log || fail "a damaged checkpoint counts as none: $(tail -3 early.log)"
 
 refused() { # SENTENCE WORKERS DEVICES OPTIONS..
     says=$1
