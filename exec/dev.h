@@ -100,6 +100,9 @@ struct rui_dev_ops {
     const char *name;     /* as in facts: "cpu" */
     bool as_given;        /* graphs come without the passes that fuse operators */
     uint32_t threads_max; /* 0: as asked for */
+    /* Are sums of products of any u8 and i8 exact, not cut to 16 bits on the way? Not asked of
+     * devices that take graphs as given. */
+    bool (*exact_bytes)(void);
     /* Make the list of steps, plan and get memory, prepare constants. On failure nothing is left.
      * Errors: RU_E_UNSUPPORTED naming a node, RU_E_MEM. */
     ru_status (*open)(const rui_dev_in *in, rui_dev **out, ru_err *err);

@@ -101,7 +101,7 @@ static ru_status run_all(ru_exe *e, const ru_graph *given, ru_arena *scratch, ru
     ru_fold_ops fold = ru_ref_fold_ops();
     fold.like = e->base != NULL ? &e->base->g : NULL;
     RU_TRY(ru_pass_fold(given, &fold, FOLD_BYTES_MAX, scratch, &folded, err));
-    RU_TRY(ru_pass_fuse(&folded, fold.like, scratch, &fused, err));
+    RU_TRY(ru_pass_fuse(&folded, fold.like, e->ops->exact_bytes(), scratch, &fused, err));
     RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, scratch, &again, err));
     RU_TRY(ru_pass_dead(&again, &e->arena, &e->g, err));
     share_constants(e);

@@ -147,7 +147,7 @@ static void finish(fix *f, vid y)
 static ru_graph fused(fix *f, double tol)
 {
     ru_graph d;
-    assert_ok(ru_pass_fuse(&f->g, NULL, &f->a, &d, &f->err), f->err);
+    assert_ok(ru_pass_fuse(&f->g, NULL, true, &f->a, &d, &f->err), f->err);
     same_results(f, &f->g, &d, tol);
     return d;
 }
@@ -257,7 +257,7 @@ static void test_norm_folds_into_conv(void **state)
         /* beside a form of the same model the weights are those; beside others they are not */
         for (int k = 0; k < 2; k++) {
             ((float *)(uintptr_t)f.g.values[w.v].data)[7] += (float)k;
-            assert_ok(ru_pass_fuse(&f.g, &d, &f.a, &again, &f.err), f.err);
+            assert_ok(ru_pass_fuse(&f.g, &d, true, &f.a, &again, &f.err), f.err);
             assert_int_equal(again.n_nodes, 2);
             const void *then = d.values[d.nodes[1].in[1].v].data;
             assert_true((again.values[again.nodes[1].in[1].v].data == then) == (k == 0));
@@ -324,7 +324,7 @@ static void test_training_step(void **state)
     ru_graph g;
     ru_graph d;
     residual_step(&f, &g);
-    assert_ok(ru_pass_fuse(&g, NULL, &f.a, &d, &f.err), f.err);
+    assert_ok(ru_pass_fuse(&g, NULL, true, &f.a, &d, &f.err), f.err);
     same_results(&f, &g, &d, 1e-5);
     assert_int_equal(count(&d, RU_OP_Relu), 0);
     assert_int_equal(count(&d, RU_OP_Add), 0);
@@ -411,7 +411,7 @@ static void test_train_form_imported(void **state)
     rui_graph_eval b;
     run_filled(&a, &infer, &f.a);
     ru_graph lean;
-    assert_ok(ru_pass_fuse(&infer, NULL, &f.a, &lean, &f.err), f.err);
+    assert_ok(ru_pass_fuse(&infer, NULL, true, &f.a, &lean, &f.err), f.err);
     assert_int_equal(count(&lean, RU_OP_Dropout), 0);
     run_filled(&b, &lean, &f.a);
     ru_arena_fini(&f.a);
@@ -773,7 +773,7 @@ static void test_full_arenas(void **state)
             ru_err err = {.status = RU_OK};
             ru_status st = which == 0   ? ru_pass_dead(&g, &a, &d, &err)
                            : which == 1 ? ru_pass_fold(&g, &ops, 1 << 10, &a, &d, &err)
-                           : which == 2 ? ru_pass_fuse(&g, NULL, &a, &d, &err)
+                           : which == 2 ? ru_pass_fuse(&g, NULL, true, &a, &d, &err)
                            : which == 3
                                ? ru_pass_train(&g, &a, &d, &err)
                                : ru_graph_grad(&f.g, f.g.outputs[0], wrt, 1, &a, &d, grads, &err);

@@ -48,9 +48,10 @@ RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph
  * the loss and its gradient. The fused forms are specified in world/graph/ops.def. Constants that
  * fusing leaves unused stay until ru_pass_dead. Results are equal within the ops' tolerance.
  * `like`: the same model for another batch, fused before, which must live longer: normalisations go
- * into its weights where they make the same bits. NULL: none. */
-RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, ru_arena *arena,
-                                   ru_graph *out, ru_err *err);
+ * into its weights where they make the same bits. NULL: none. `exact_bytes`: the device sums
+ * products of any bytes exactly; else weights that are not i8 around 0 stay floats. */
+RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, bool exact_bytes,
+                                   ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Reverse-mode differentiation. Copies `g` into `out` and appends the nodes that compute
  * d loss / d wrt[k] into grads[k] (absent when the loss does not depend on it; role GRAD). `loss`

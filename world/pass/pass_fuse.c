@@ -502,8 +502,8 @@ ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err
     return ru_pass_dead(&a, arena, out, err);
 }
 
-ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, ru_arena *arena, ru_graph *out,
-                       ru_err *err)
+ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, bool exact_bytes, ru_arena *arena,
+                       ru_graph *out, ru_err *err)
 {
     ru_graph a;
     RU_TRY(settle(g, rui_expand_round, arena, &a, err));
@@ -511,7 +511,7 @@ ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, ru_arena *arena,
     RU_TRY(ru_pass_lift(&a, arena, &a, err));
     RU_TRY(settle_like(&a, like, rui_fold_norm_round, arena, &a, err));
     RU_TRY(settle(&a, rui_fuse_round, arena, &a, err));
-    RU_TRY(settle(&a, rui_int8_round, arena, &a, err));
+    RU_TRY(settle(&a, exact_bytes ? rui_int8_round : rui_int8_signed_round, arena, &a, err));
     RU_TRY(settle(&a, rui_unpack_round, arena, &a, err));
     RU_TRY(settle(&a, rui_widen_round, arena, &a, err));
     return ru_pass_dead(&a, arena, out, err);

@@ -23,7 +23,7 @@ static void init(half_fix *f)
 static void fuse(half_fix *f)
 {
     assert_ok(ru_build_finish(&f->b, &f->err), f->err);
-    assert_ok(ru_pass_fuse(&f->g, NULL, &f->a, &f->after, &f->err), f->err);
+    assert_ok(ru_pass_fuse(&f->g, NULL, true, &f->a, &f->after, &f->err), f->err);
 }
 
 /* Nodes of `op`; all their inputs and results must have this type. */

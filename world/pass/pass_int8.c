@@ -95,6 +95,7 @@ static ru_attr float_attr(ru_attr_key key, double v)
 typedef struct product {
     quant x, w;
     int64_t channels, left; /* left: zero point that the weights of i8 still have */
+    bool any;               /* weights of u8, or around another zero point than 0, too */
     ru_value_id bias, scale;
 } product;
 
@@ -104,6 +105,9 @@ static bool weights_make(rui_rw *rw, product *p)
     const ru_value *w = constant(rw, p->w.x);
     if (w == NULL || p->w.dtype == RU_I32 || (p->w.dtype == RU_I8 && p->w.zero == 0)) {
         return w != NULL && p->w.dtype != RU_I32;
+    }
+    if (!p->any) {
+        return false;
     }
     int64_t n = ru_type_count(&w->type), low = 0, high = 0;
     for (int64_t k = 0; k < n; k++) {
@@ -201,10 +205,10 @@ static bool product_set(rui_rw *rw, uint32_t i, ru_op op, const product *p)
     return true;
 }
 
-static bool fuse_conv(rui_rw *rw, uint32_t i)
+static bool fuse_conv(rui_rw *rw, uint32_t i, bool any)
 {
     const ru_node *n = &rw->g.nodes[i];
-    product p = {0};
+    product p = {.any = any};
     return n->n_in <= 3 && product_read(rw, n, 0, rui_rw_type(rw, n->in[1])->dims[0], &p) &&
            p.left == 0 && product_set(rw, i, RU_OP_ConvInt8, &p);
 }
@@ -236,12 +240,12 @@ static bool product_less(rui_rw *rw, uint32_t i, const product *p)
     return rw->status == RU_OK;
 }
 
-static bool fuse_product(rui_rw *rw, uint32_t i)
+static bool fuse_product(rui_rw *rw, uint32_t i, bool any)
 {
     const ru_node *n = &rw->g.nodes[i];
     const ru_type *a = rui_rw_type(rw, n->in[0]), *b = rui_rw_type(rw, n->in[1]);
     bool turned = ru_node_int(n, RU_ATTR_transB, 0) != 0;
-    product p = {0};
+    product p = {.any = any};
     bool plain =
         n->n_in <= 3 && b->rank == 2 && a->rank >= 2 && ru_node_int(n, RU_ATTR_transA, 0) == 0 &&
         ru_node_float(n, RU_ATTR_alpha, 1) == 1.0 && ru_node_float(n, RU_ATTR_beta, 1) == 1.0;
@@ -301,8 +305,8 @@ static bool fuse_map(rui_rw *rw, uint32_t j)
 {
     const ru_node *q = &rw->g.nodes[j], *f = rui_rw_made_by(rw, q->in[0], RU_OP_NONE);
     quant x, y;
-    if (f == NULL || rui_rw_uses(rw, q->in[0]) != 1 || !quant_read(rw, q, &y) || y.n != 1 ||
-        y.dtype == RU_I32 || !activation_in(rw, f->in[0], &x)) {
+    if (f == NULL || f->n_in == 0 || rui_rw_uses(rw, q->in[0]) != 1 || !quant_read(rw, q, &y) ||
+        y.n != 1 || y.dtype == RU_I32 || !activation_in(rw, f->in[0], &x)) {
         return false;
     }
     bool mean = f->op == RU_OP_GlobalAveragePool;
@@ -363,16 +367,16 @@ static bool unpack(rui_rw *rw, uint32_t i)
     return out != NULL && rui_rw_replace(rw, n.out[0], v);
 }
 
-void rui_int8_round(rui_rw *rw)
+static void round_of(rui_rw *rw, bool any)
 {
     for (uint32_t i = 1; i < rw->g.n_nodes && rw->status == RU_OK; i++) {
         switch ((uint32_t)rw->g.nodes[i].op) {
         case RU_OP_Conv:
-            (void)fuse_conv(rw, i);
+            (void)fuse_conv(rw, i, any);
             break;
         case RU_OP_Gemm:
         case RU_OP_MatMul:
-            (void)fuse_product(rw, i);
+            (void)fuse_product(rw, i, any);
             break;
         case RU_OP_QuantizeLinear:
             (void)(fuse_two(rw, i) || fuse_map(rw, i) || fuse_move(rw, i));
@@ -381,6 +385,16 @@ void rui_int8_round(rui_rw *rw)
             break;
         }
     }
+}
+
+void rui_int8_round(rui_rw *rw)
+{
+    round_of(rw, true);
+}
+
+void rui_int8_signed_round(rui_rw *rw)
+{
+    round_of(rw, false);
 }
 
 void rui_unpack_round(rui_rw *rw)

@@ -84,6 +84,7 @@ void rui_lift_round(rui_rw *rw);
 void rui_fuse_round(rui_rw *rw);
 void rui_fold_norm_round(rui_rw *rw);
 void rui_int8_round(rui_rw *rw);
+void rui_int8_signed_round(rui_rw *rw); /* weights of i8 around 0 only */
 void rui_unpack_round(rui_rw *rw);
 /* Attention written out, ending in the product at slot i. */
 bool rui_lift_attention(rui_rw *rw, uint32_t i);

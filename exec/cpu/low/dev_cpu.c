@@ -688,7 +688,7 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
     .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,       \
     .place = place, .read = read_value, .write = write_value, .label = label, .kernel = kernel, \
     .node = node, .stats = stats, .rest = rest, .uses = uses, .print = print, .facts = facts,   \
-    .guards = guards, .early = &early_ops
+    .guards = guards, .early = &early_ops, .exact_bytes = rui_dnnl_exact_bytes
 
 const rui_dev_ops rui_dev_cpu = {.name = "cpu", .open = open_cpu, COMMON};
 const rui_dev_ops rui_dev_ref = {

@@ -48,6 +48,18 @@ ru_status rui_dnnl_open(rui_dnnl *nn, ru_err *err)
     return st;
 }
 
+bool rui_dnnl_exact_bytes(void)
+{
+    rui_dnnl nn = {0};
+    ru_err err;
+    if (load(&nn, &err) != RU_OK) {
+        return false;
+    }
+    uint32_t isa = (uint32_t)nn.get_effective_cpu_isa(), wide = dnnl_cpu_isa_avx512_core_vnni;
+    const uint32_t narrow = dnnl_cpu_isa_avx2_vnni;
+    return (isa & wide) == wide || (isa & narrow) == narrow;
+}
+
 /* The library stays mapped: its primitive cache serves the next executable, and libgomp's threads
  * must not lose their code. */
 void rui_dnnl_close(rui_dnnl *nn)

@@ -26,6 +26,7 @@
     X(dilated_deconvolution_backward_weights_desc_init) \
     X(dilated_deconvolution_forward_desc_init) X(eltwise_backward_desc_init) \
     X(eltwise_forward_desc_init) X(engine_create) X(engine_destroy) \
+    X(get_effective_cpu_isa) \
     X(inner_product_backward_data_desc_init) X(inner_product_backward_weights_desc_init) \
     X(inner_product_forward_desc_init) X(lrn_forward_desc_init) X(matmul_desc_init) \
     X(memory_create) X(memory_desc_equal) X(memory_desc_get_size) X(memory_desc_init_by_strides) \
@@ -56,6 +57,10 @@ typedef struct rui_dnnl {
  * Errors: RU_E_UNSUPPORTED when the library or one of its functions is missing. */
 RU_MUST_USE ru_status rui_dnnl_open(rui_dnnl *nn, ru_err *err);
 void rui_dnnl_close(rui_dnnl *nn); /* accepts zeroed memory */
+
+/* Has the CPU dot products of bytes (VNNI)? Without them oneDNN adds pairs of products in 16 bits.
+ * false when the library cannot be loaded. */
+bool rui_dnnl_exact_bytes(void);
 
 /* dnnl_f32, dnnl_bf16, ...; dnnl_data_type_undef for what oneDNN does not know. */
 dnnl_data_type_t rui_dnnl_type(ru_dtype t);
