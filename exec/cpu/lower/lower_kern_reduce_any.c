@@ -5,9 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/lower/lower_kern_reduce.h"
 
-enum { BLOCK = 256, CHUNK = 256 };
+enum { BLOCK = 256, CHUNK = 1024 };
 
 typedef enum any_end { E_NONE, E_MEAN, E_ROOT, E_LOG, E_LOG_SUM_EXP } any_end;
 
@@ -104,12 +105,56 @@ static void finish_all(const any_state *s, const float *x, void *y, int64_t w)
     for (int64_t j = 0; s->t == RU_F64 && j < w; j++) {
         ((double *)y)[j] = finish(s->end, ((double *)y)[j], count);
     }
-    for (int64_t j = 0; s->t == RU_I64 && j < w; j++) {
-        ((int64_t *)y)[j] /= s->count > 0 ? s->count : 1;
+}
+
+/* -- means of whole numbers: summed in double, because a sum may lie beyond their type ------------
+ */
+
+static bool means_whole(const any_state *s)
+{
+    return s->end == E_MEAN && s->t != RU_F32 && s->t != RU_F64;
+}
+
+/* n lines of `len` elements, one after the other, n * len <= CHUNK, into the sums of w results. */
+static void sum_chunk(const any_state *s, const char *x, int64_t n, int64_t len, bool first,
+                      double *sum)
+{
+    double v[CHUNK];
+    RU_CHECK(s->k->cast(s->t, x, RU_F64, v, n * len));
+    if (s->across) {
+        s->k->fold(RU_KERN_RED_SUM, RU_F64, true, v, n, len, len, first, sum);
+    } else {
+        s->k->fold(RU_KERN_RED_SUM, RU_F64, false, v, len, 0, n, first, sum);
     }
-    for (int64_t j = 0; s->t == RU_I32 && j < w; j++) { /* exact: both have 32 bits */
-        ((int32_t *)y)[j] = (int32_t)((double)((int32_t *)y)[j] / count);
+}
+
+/* One turn of w results side by side. */
+static void sum_whole(const any_state *s, const char *x, int64_t w, bool first, double *sum)
+{
+    int64_t bytes = ru_dtype_bytes(s->t), lines = s->across ? s->deep : w;
+    int64_t len = s->across ? w : s->deep, step = s->across ? s->near : s->deep;
+    int64_t at_once = len == step && len <= CHUNK ? CHUNK / len : 1;
+    for (int64_t l = 0, n; l < lines; l += n) {
+        n = lines - l < at_once ? lines - l : at_once;
+        double *to = s->across ? sum : sum + l;
+        for (int64_t c = 0, m; c < len; c += m) { /* more than one only of a long row */
+            m = len - c < CHUNK ? len - c : CHUNK;
+            bool begins = first && c == 0 && (l == 0 || !s->across);
+            sum_chunk(s, x + (l * step + c) * bytes, n, m, begins, to);
+        }
     }
+}
+
+static void mean_of_whole(const any_state *s, const char *x, void *y, int64_t w)
+{
+    double sum[BLOCK] = {0}; /* of none: 0 */
+    for (int64_t k = 0; k < s->turns; k++) {
+        sum_whole(s, x + turn_at(s, k) * ru_dtype_bytes(s->t), w, k == 0, sum);
+    }
+    for (int64_t j = 0; j < w; j++) {
+        sum[j] = finish(E_MEAN, sum[j], fmax((double)s->count, 1));
+    }
+    ru_kern_numbers_best()->cut(sum, ru_dtype_bytes(s->t), y, w);
 }
 
 static int64_t blocks_of(const any_state *s)
@@ -126,6 +171,10 @@ static void any_part(const void *state, void *const *bufs, int64_t begin, int64_
         int64_t i = b / blocks * s->near + c;
         const char *x = (const char *)bufs[0] + begin_of(s, i) * bytes;
         char *y = (char *)bufs[1] + i * bytes;
+        if (means_whole(s)) {
+            mean_of_whole(s, x, y, w);
+            continue;
+        }
         for (int64_t k = 0; k < s->turns; k++) {
             s->k->fold(s->op, s->t, s->across, x + turn_at(s, k) * bytes, s->deep, s->near, w,
                        k == 0, y);
@@ -167,14 +216,14 @@ static const struct {
     {RU_OP_ReduceLogSumExp, RU_KERN_RED_MAX, E_LOG_SUM_EXP},
 };
 
-/* Of whole numbers: what stays whole. Their means are cut, as C divides. */
+/* Of whole numbers: what stays whole. Their means are cut, as C converts. */
 static bool takes(const any_state *s)
 {
     bool small = s->t == RU_I8 || s->t == RU_U8 || s->t == RU_BOOL;
     bool picks = s->op == RU_KERN_RED_MAX || s->op == RU_KERN_RED_MIN;
     bool whole = s->t == RU_I64 || s->t == RU_I32 || (small && picks);
     return s->t == RU_F32 || (s->t == RU_F64 && s->end != E_LOG_SUM_EXP) ||
-           (whole && (s->end == E_NONE || (s->end == E_MEAN && !small && s->count <= INT32_MAX)));
+           (whole && (s->end == E_NONE || (s->end == E_MEAN && !small)));
 }
 
 /* From the last dim on: merge neighbours of one kind. */
