@@ -220,6 +220,16 @@ static void complain(ru_slurm_shell *h, const char *program, const char *what)
     }
 }
 
+/* Nothing has come of a command: it is tried again. */
+static void failed(ru_slurm *s, command what, const char *why, ru_time now)
+{
+    (void)snprintf(s->trouble, sizeof s->trouble, "%s", why);
+    s->refused = now;
+    for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
+        s->seats[k].cancelled = s->seats[k].cancelled && what != CANCEL;
+    }
+}
+
 static void begin(ru_slurm *s, command what, const char *const *argv, ru_time now)
 {
     ru_err err;
@@ -235,7 +245,7 @@ static void begin(ru_slurm *s, command what, const char *const *argv, ru_time no
                                                .own_group = true},
                          &h->p, &err) != RU_OK) {
         complain(h, argv[0], err.text);
-        s->refused = now;
+        failed(s, what, err.text, now);
         h->p = NULL;
         return;
     }
@@ -304,11 +314,7 @@ static void follow(ru_slurm *s, const ru_slurm_shell *h, int code, ru_time now)
     int64_t id;
     s->known = code == 0 && h->runs != CANCEL;
     if (code != 0) {
-        (void)snprintf(s->trouble, sizeof s->trouble, "%s", h->error);
-        s->refused = now;
-        for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
-            s->seats[k].cancelled = s->seats[k].cancelled && h->runs != CANCEL;
-        }
+        failed(s, h->runs, h->error, now);
     } else if (h->runs == LOOK) {
         take_list(s);
     } else if (h->runs == SUBMIT &&
@@ -364,14 +370,19 @@ static bool hear(ru_slurm_shell *h, ru_time now)
     return n < 0;
 }
 
+static void look(ru_slurm *s, ru_time now)
+{
+    static const char *const argv[] = {"squeue", "--me", "--noheader", "--format=%i|%T|%j|%r",
+                                       NULL};
+    s->shell->looked = now;
+    begin(s, LOOK, argv, now);
+}
+
 /* The next command that s needs; false: none now. */
 static bool work(ru_slurm *s, ru_time now)
 {
-    static const char *const look[] = {"squeue", "--me", "--noheader", "--format=%i|%T|%j|%r",
-                                       NULL};
-    if (!s->known || ru_time_since(now, s->shell->looked) > look_ns) {
-        s->shell->looked = now;
-        begin(s, LOOK, look, now);
+    if (!s->known) {
+        look(s, now);
         return true;
     }
     if (cancel(s, now)) {
@@ -394,6 +405,10 @@ bool ru_slurm_tick(ru_slurm *s, ru_time now)
         end(h, now);
     }
     bool waits = h->p != NULL || (h->begun.ns != 0 && ru_time_since(now, h->begun) < gap_ns);
+    if (!waits && ru_time_since(now, h->looked) > look_ns) { /* it is for all, and nobody's turn */
+        look(s, now);
+        waits = true;
+    }
     for (uint32_t k = 0; !waits && k < h->n; k++) { /* each in its turn */
         h->turn = (h->turn + 1) % h->n;
         waits = work(h->of[h->turn], now);
