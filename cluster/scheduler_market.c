@@ -52,7 +52,10 @@ ru_status rui_market_open(rui_scheduler *s, ru_err *err)
     }
     if (spot->begun) { /* prices did not stand still while no scheduler ran */
         double gap_ns = fmax((double)(ru_clock_wall_ns() - spot->wall_ns), 0);
-        m->at_ns = spot->job.now.ns + (int64_t)fmin(m->opt->speed * gap_ns, ahead_max_ns);
+        m->at_ns = spot->clock_ns + (int64_t)fmin(m->opt->speed * gap_ns, ahead_max_ns);
+    }
+    for (uint32_t k = 0; k < m->opt->n; k++) {
+        RU_TRY(ru_spot_reaches(m->opt->at[k].name, &m->opt->at[k].prices, m->at_ns, err));
     }
     return RU_OK;
 }

@@ -18,6 +18,7 @@ static const ru_conf_field deal_fields[] = {
     RU_ROW(F64, rui_deal, hour_usd, "0", "expected cost of an hour"),
     RU_ROW(BOOL, rui_deal, told, "false", "the market tells when it comes"),
     RU_ROW(BOOL, rui_deal, refused, "false", "the market did not give it"),
+    RU_ROW(I64, rui_deal, late_ns, "0", "how far the clock was past it", RU_IN(0, 4e18)),
 };
 static const ru_conf_table deal_table =
     RU_TABLE("deal", rui_deal, deal_fields, "an event of a market");
@@ -51,6 +52,17 @@ double ru_spot_price(const ru_spot_market *m, int64_t now_ns)
     }
     uint32_t row = ru_prices_row(&m->prices, now_ns / second_ns);
     return m->prices.usd[row == UINT32_MAX ? 0 : row];
+}
+
+ru_status ru_spot_reaches(const char *name, const ru_prices *p, int64_t now_ns, ru_err *err)
+{
+    const int64_t now_s = now_ns / second_ns;
+    return now_s - p->at_s[0] > 3600
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "market '%s': its prices begin at %lld, and the markets' clock at %lld; "
+                         "expected more than an hour of prices before (market.begin)",
+                         name, (long long)p->at_s[0], (long long)now_s);
 }
 
 /* -- the fold ------------------------------------------------------------------------------------
@@ -130,7 +142,10 @@ static ru_status fold(ru_spot *s, const ru_journal_event *e, ru_arena *scratch, 
     double hours = (double)(e->b - s->job.now.ns) / hour_ns;
     s->predicted_usd += s->job.n > 0 ? s->hour_usd * hours : 0;
     s->hour_usd = d.hour_usd > 0 ? d.hour_usd : s->hour_usd;
-    s->wall_ns = e->wall_ns;
+    if (e->b + d.late_ns >= s->clock_ns) { /* else it is of a clock that catches up */
+        s->clock_ns = e->b + d.late_ns;
+        s->wall_ns = e->wall_ns;
+    }
     if (e->a == RU_MARKET_ACQUIRE) {
         s->lent[e->node][e->job - 1] = true;
     }
@@ -192,6 +207,9 @@ const char *rui_deal_put(const rui_deal *d, ru_arena *arena)
     if (d->refused) {
         ru_json_bool(&j, "refused", true);
     }
+    if (d->late_ns > 0) {
+        ru_json_i64(&j, "late_ns", d->late_ns);
+    }
     ru_json_close(&j);
     return t.cut ? NULL : t.p;
 }
@@ -218,9 +236,11 @@ static const char *outcome(const ru_spot *s, const ru_journal_event *e, const ru
 }
 
 static bool price_event(const ru_spot *s, const ru_spot_options *o, uint32_t m, int64_t at_ns,
-                        ru_arena *arena, ru_journal_event *out)
+                        int64_t until_ns, ru_arena *arena, ru_journal_event *out)
 {
-    rui_deal d = {.market = o->at[m].name, .usd = ru_spot_price(&o->at[m], at_ns)};
+    rui_deal d = {.market = o->at[m].name,
+                  .usd = ru_spot_price(&o->at[m], at_ns),
+                  .late_ns = until_ns - at_ns};
     *out = (ru_journal_event){.node = m, .a = RU_MARKET_PRICE, .b = at_ns};
     d.why = outcome(s, out, &d, arena);
     out->text = rui_deal_put(&d, arena);
@@ -252,7 +272,7 @@ bool ru_spot_next(const ru_spot *s, const ru_spot_options *o, int64_t until_ns, 
 {
     RU_CHECK(o->n >= 1 && o->n <= RU_SPOT_MARKETS_MAX);
     if (!s->begun) {
-        return price_event(s, o, 0, o->begin_s * second_ns, arena, out);
+        return price_event(s, o, 0, o->begin_s * second_ns, until_ns, arena, out);
     }
     int64_t timer = s->job.told.ns > s->job.now.ns ? s->job.told.ns : s->job.now.ns;
     timer = s->job.told.ns <= until_ns ? timer : INT64_MAX;
@@ -264,7 +284,7 @@ bool ru_spot_next(const ru_spot *s, const ru_spot_options *o, int64_t until_ns, 
         first = at < first ? at : first;
     }
     if (first < INT64_MAX) {
-        return price_event(s, o, of, first, arena, out);
+        return price_event(s, o, of, first, until_ns, arena, out);
     }
     if (timer == INT64_MAX || timer > until_ns) {
         return false;
@@ -272,10 +292,10 @@ bool ru_spot_next(const ru_spot *s, const ru_spot_options *o, int64_t until_ns, 
     for (uint32_t i = 0; i < s->job.n; i++) { /* an hour that begins is paid at the price then */
         uint32_t m = s->job.allocs[i].market;
         if (m < o->n && s->job.usd[m] != ru_spot_price(&o->at[m], timer)) {
-            return price_event(s, o, m, timer, arena, out);
+            return price_event(s, o, m, timer, until_ns, arena, out);
         }
     }
-    rui_deal d = {.market = ""};
+    rui_deal d = {.market = "", .late_ns = until_ns - timer};
     *out = (ru_journal_event){.a = RU_MARKET_TIMER, .b = timer};
     d.why = outcome(s, out, &d, arena);
     out->text = rui_deal_put(&d, arena);

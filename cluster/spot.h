@@ -45,7 +45,7 @@ typedef struct ru_spot_options {
 
 typedef struct ru_spot {
     bool begun;
-    int64_t wall_ns; /* of its last event, for people */
+    int64_t clock_ns, wall_ns; /* the markets' clock when it was last told, and the time of day */
     ru_market_job job;
     double hour_usd;      /* of an hour of all nodes, as the policy last expected */
     double predicted_usd; /* the same until now */
@@ -94,6 +94,10 @@ bool ru_spot_due(const ru_spot *s, int64_t now_ns);
 /* Paid so far without what is left of hours that run. */
 double ru_spot_cost(const ru_spot *s, int64_t now_ns);
 double ru_spot_price(const ru_spot_market *m, int64_t now_ns);
+/* Do these prices of a market begin more than an hour before, as the policy needs them? Errors:
+ * RU_E_CONFIG. */
+RU_MUST_USE ru_status ru_spot_reaches(const char *name, const ru_prices *p, int64_t now_ns,
+                                      ru_err *err);
 
 /* Name of a node, and the market and lease of a name; false: of none. */
 void ru_spot_name(const ru_spot_options *o, uint32_t market, uint32_t lease, char into[80]);

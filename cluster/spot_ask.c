@@ -105,13 +105,13 @@ static void put_market(const asking *q, uint32_t m, ru_json *j)
     ru_json_open(j, NULL, '{');
     ru_json_str(j, "name", k->name);
     ru_json_open(j, "at", '[');
-    for (uint32_t r = first; r <= last; r++) {
+    for (uint32_t r = first; last != UINT32_MAX && r <= last; r++) {
         ru_json_i64(j, NULL, k->prices.at_s[r]);
     }
     ru_json_i64(j, NULL, now_s);
     ru_json_close(j);
     ru_json_open(j, "usd", '[');
-    for (uint32_t r = first; r <= last; r++) {
+    for (uint32_t r = first; last != UINT32_MAX && r <= last; r++) {
         ru_json_f64(j, NULL, k->prices.usd[r]);
     }
     ru_json_f64(j, NULL, ru_spot_price(k, q->now_ns));

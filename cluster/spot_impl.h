@@ -17,6 +17,7 @@ typedef struct rui_deal {
     double on_demand_usd;     /* ACQUIRE */
     bool told;                /* ACQUIRE: ru_market_bid.told */
     bool refused;             /* TAKEN: the market did not give it */
+    int64_t late_ns;          /* the clock was so far past this instant when it was written */
     double hour_usd;          /* of all nodes, as the policy expects; 0: not asked */
 } rui_deal;
 

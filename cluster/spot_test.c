@@ -303,14 +303,41 @@ static void test_a_price_that_is_told_late(void **state)
     for (uint32_t k = 0; k < ROWS && l->at_s[0][k] < l->now_s; k++) {
         l->usd[0][k] = k + 1 == ROWS || l->at_s[0][k + 1] >= l->now_s ? 9 : 0.1;
     }
-    advance(l, l->now_s);
+    const int64_t asked_ns = l->now_s * 1000000000;
+    advance(l, l->now_s + 600);
     assert_int_equal(l->spot.job.n, 0);
     assert_int_equal(l->spot.job.evictions, 1);
+    assert_int_equal(l->spot.clock_ns, asked_ns + 600 * INT64_C(1000000000)); /* it goes on */
     assert_int_equal(l->n, before + 1);
-    assert_true(l->events[before].a == RU_MARKET_PRICE &&
-                l->events[before].b == l->now_s * 1000000000);
+    assert_true(l->events[before].a == RU_MARKET_PRICE && l->events[before].b == asked_ns);
     advance(l, l->now_s);
     assert_int_equal(l->n, before + 1);
+    ru_arena_fini(&l->arena);
+    free(l);
+}
+
+/* What follows a market drops old prices: a clock before them has none, and asks nobody. */
+static void test_prices_that_begin_later(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    begin(l, 5);
+    l->o.n = 1;
+    l->f.wants = 1;
+    advance(l, BEGIN_S + 60);
+    const int64_t now_ns = l->now_s * 1000000000;
+    static const int64_t later_s[] = {-3601, -3600, 0, 1};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(later_s); k++) {
+        const int64_t at_s[] = {l->now_s + later_s[k]};
+        static const double usd[] = {0.1};
+        ru_spot_answer a;
+        ru_err err = {0};
+        l->markets[0].prices = (ru_prices){at_s, usd, 1};
+        const ru_status want = k == 0 ? RU_OK : RU_E_CONFIG;
+        assert_int_equal(ru_spot_reaches("m", &l->markets[0].prices, now_ns, &err), want);
+        ru_status st = ru_spot_ask(&l->spot, &l->o, &l->f, now_ns, &l->arena, &a, &err);
+        assert_true((st == RU_OK) == (k == 0) && (a.n > 0) == (k == 0));
+    }
     ru_arena_fini(&l->arena);
     free(l);
 }
@@ -356,4 +383,5 @@ static void test_names(void **state)
 RU_TESTS(cluster_spot, cmocka_unit_test(test_the_bill_of_random_lives),
          cmocka_unit_test(test_an_hour), cmocka_unit_test(test_a_market_that_tells),
          cmocka_unit_test(test_a_price_that_is_told_late),
+         cmocka_unit_test(test_prices_that_begin_later),
          cmocka_unit_test(test_odd_events_are_refused), cmocka_unit_test(test_names))

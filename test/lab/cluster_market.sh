@@ -84,6 +84,7 @@ price ''
 cat >live.yaml <<FILE
 folder: live
 nodes: [{name: own, slots: 1}]
+market: {begin: 1500000}
 markets: [{name: live, prices: live.txt, on_demand: 0.5, nodes: 1, slots: 1}]
 FILE
 said() { ! grep -q "$1" live/log/scheduler || echo yes; }
@@ -100,6 +101,10 @@ waits_for yes said "cannot open .*live.txt.*market 'live' keeps the prices befor
 price $'1400000 5\n'
 waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
 [[ $(grep -c 'keeps the prices before' live/log/scheduler) == 2 ]] || fail "what cannot be read is told once: $(cat live/log/scheduler)"
+# It may begin later than the first scheduler could use it: the next one goes on with the clock, not from `begin`.
+echo '1496401 0.1' >new.txt && mv new.txt live.txt
+kill -9 "$(pid_of live/run/scheduler.pid)"
+cluster up live.yaml >/dev/null || fail "the scheduler does not come back: $(tail -n 5 live/log/scheduler)"
 cluster down
 [[ $failed -ne 0 ]] || echo "ok: prices that change"
 exit $failed

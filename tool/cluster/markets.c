@@ -9,7 +9,7 @@
 #include "plan/fleet/alloc.h"
 #include "tool/cluster/notice.h"
 
-static const int64_t hour_s = 3600, week_s = 7 * 86400;
+static const int64_t week_s = 7 * 86400;
 static const int64_t drawn_begin_s = 1500000000; /* of the clock, without a file */
 
 static const ru_conf_field market_fields[] = {
@@ -221,17 +221,6 @@ struct rui_cluster_prices {
     ru_arena arena[RU_SPOT_MARKETS_MAX]; /* of what was read again */
 };
 
-/* The policy looks an hour back. */
-static ru_status check_begin(const char *name, const ru_prices *p, int64_t clock_s, ru_err *err)
-{
-    return clock_s - p->at_s[0] > hour_s
-               ? RU_OK
-               : RU_FAIL(err, RU_E_CONFIG,
-                         "market '%s': its prices begin at %lld, and the markets' clock at %lld; "
-                         "expected more than an hour of prices before (market.begin)",
-                         name, (long long)p->at_s[0], (long long)clock_s);
-}
-
 void rui_cluster_prices_refresh(void *prices, int64_t now_ns)
 {
     rui_cluster_prices *f = prices;
@@ -249,7 +238,7 @@ void rui_cluster_prices_refresh(void *prices, int64_t now_ns)
         ru_arena_init(&arena, 0);
         f->stamp[k] = stamp;
         ru_status st = read_prices(m->prices, &arena, &fresh, &err);
-        st = st == RU_OK ? check_begin(m->name, &fresh, now_ns / 1000000000, &err) : st;
+        st = st == RU_OK ? ru_spot_reaches(m->name, &fresh, now_ns, &err) : st;
         if (st != RU_OK) {
             ru_log(RU_LOG_WARN, "cluster", "prices", "%s; market '%s' keeps the prices before",
                    err.text, m->name);
@@ -308,9 +297,6 @@ ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_option
             uint64_t seed = ru_hash_bytes(m->name, (int64_t)strlen(m->name), 1);
             RU_TRY(ru_prices_drawn(m->usd, m->evictions, from, seed, arena, &at[k].prices, err));
         }
-    }
-    for (uint32_t k = 0; k < c->markets.n; k++) {
-        RU_TRY(check_begin(at[k].name, &at[k].prices, begin, err));
     }
     *prices = f;
     *out = (ru_spot_options){.at = at,

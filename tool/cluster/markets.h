@@ -25,7 +25,7 @@ RU_MUST_USE ru_status rui_cluster_providers(const rui_cluster *c, const char *fo
                                             const char *exe, ru_arena *arena,
                                             const ru_market_provider **out, ru_err *err);
 /* What the scheduler needs, and the files of its prices. Owner: `arena`; c must live. Errors:
- * RU_E_MISSING, RU_E_DATA, RU_E_CONFIG. */
+ * RU_E_MISSING, RU_E_DATA. */
 typedef struct rui_cluster_prices rui_cluster_prices;
 RU_MUST_USE ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out,
                                        rui_cluster_prices **prices, ru_err *err);
