@@ -45,15 +45,16 @@ ru_status rui_functions_first(rui_functions *a, const char *const **files, uint3
 {
     const char *dir = a->opt->train->job->data.train.at[0], *const * names;
     int64_t deadline = a->opt->scale.deadline_ns;
-    ru_time begun = ru_clock_now(), looked = begun;
+    ru_time begun = ru_clock_now();
+    a->follow.looked = begun;
     RU_TRY(ru_follow_open(dir, &a->follow.files, err));
     RU_TRY(ru_follow_look(a->follow.files, &names, n, err));
     for (bool told = false; *n == 0;) {
         ru_mutex_lock(&a->lock);
-        bool looks = wait_look(a, looked, round_ns);
+        bool looks = wait_look(a, a->follow.looked, round_ns);
         ru_mutex_unlock(&a->lock);
-        looked = ru_clock_now();
-        bool late = deadline > 0 && ru_time_since(looked, begun) >= deadline;
+        a->follow.looked = ru_clock_now();
+        bool late = deadline > 0 && ru_time_since(a->follow.looked, begun) >= deadline;
         if (!looks || late) {
             return not_first(a, late, err);
         }
@@ -99,8 +100,9 @@ static ru_status look(rui_functions *a, ru_arena *scratch, ru_err *err)
     ru_follow *f = a->follow.files;
     const char *const *names;
     uint32_t n, taken = 0;
+    bool ends = false;
     RU_TRY(ru_follow_look(f, &names, &n, err));
-    for (uint32_t k = 0; k < n; k++) {
+    for (uint32_t k = 0; k < n && !ends; k++) { /* counting many takes long */
         int64_t samples;
         const char *path = ru_follow_path(f, names[k], scratch);
         if (path == NULL) {
@@ -113,6 +115,7 @@ static ru_status look(rui_functions *a, ru_arena *scratch, ru_err *err)
         RU_TRY(st);
         ru_mutex_lock(&a->lock);
         st = ru_follow_take(f, names[k], samples, err);
+        ends = a->slot.ending;
         ru_mutex_unlock(&a->lock);
         RU_TRY(st);
         taken++;
@@ -134,15 +137,18 @@ static void follow_main(void *self)
     rui_functions *a = self;
     ru_err err = {0};
     ru_status st = RU_OK;
-    for (bool goes_on = true; goes_on && st == RU_OK;) {
+    while (st == RU_OK) {
+        ru_mutex_lock(&a->lock);
+        bool goes_on = wait_look(a, a->follow.looked, 0);
+        ru_mutex_unlock(&a->lock);
+        if (!goes_on) {
+            break;
+        }
         ru_arena scratch;
-        ru_time looked = ru_clock_now();
+        a->follow.looked = ru_clock_now();
         ru_arena_init(&scratch, 0);
         st = look(a, &scratch, &err);
         ru_arena_fini(&scratch);
-        ru_mutex_lock(&a->lock);
-        goes_on = wait_look(a, looked, 0);
-        ru_mutex_unlock(&a->lock);
     }
     if (st != RU_OK) {
         rui_functions_fail(a, st, err.text);

@@ -1,4 +1,4 @@
-/* Inside of training on functions: what its two threads hold.
+/* Inside of training on functions: what its threads hold.
  *
  * Thread: as the fields say. */
 #ifndef RU_FLEET_FUNCTIONS_IMPL_H
@@ -35,7 +35,8 @@ typedef struct rui_functions_slot {
 typedef struct rui_functions_follow {
     ru_follow *files; /* under `lock`, but for looks; NULL: the samples are those of the job */
     ru_arena arena;
-    ru_rundir run; /* follow thread */
+    ru_rundir run;  /* follow thread */
+    ru_time looked; /* the last look began. The thread main, then follow */
     ru_thread thread;
     ru_log_file *log;  /* RUN/follow.jsonl. Loop thread */
     bool waits, spent; /* for samples; the budget. Loop thread */

@@ -7,9 +7,10 @@
 #include "env/file/file.h"
 #include "run/ckpt_form.h"
 
-static const char *const files[] = {"lock",       "job.yaml",     "metrics.jsonl", "log",
-                                    "token",      "world.json",   "find-lr.csv",   "model.onnx",
-                                    "generation", "follow.files", "follow.jsonl"};
+static const char *const files[] = {"lock",         "job.yaml",     "metrics.jsonl",
+                                    "log",          "token",        "world.json",
+                                    "find-lr.csv",  "model.onnx",   "generation",
+                                    "follow.files", "follow.jsonl", "federation.jsonl"};
 static const char *const folders[] = {"checkpoints", "trace", "plans",
                                       "params",      "model", "histograms"};
 

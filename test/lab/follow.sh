@@ -8,7 +8,8 @@
 #      ones are there; the model is the same.
 #   4. --deadline and --budget end a run that would go on; top and explain tell the queue.
 #   5. damaged files: the run ends with a sentence, or leaves them out with data.strict: false.
-#   6. what does not go with data.follow is refused by name.
+#   6. a file that is written in place while the job begins is not taken before nobody writes any more.
+#   7. what does not go with data.follow is refused by name.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -66,6 +67,12 @@ until_true() { # WHAT COMMAND...: while the run lives
 waits_after() { # OUT STEP: has it saved this step, and waits?
     [[ -s $1/checkpoints/$(printf %09d "$2")/state.json ]] &&
         tail -1 "$1/follow.jsonl" | grep -q "\"step\":$2,.*\"workers\":0"
+}
+noted() { # NAME
+    grep -qs " $1\$" slow/follow.files
+}
+written() { # a sample more each time, until the other file is noted
+    noted a.csv || { cat line.txt >>in/b.csv && return 1; }
 }
 no_instance() {
     ! pgrep -P "$run" >/dev/null
@@ -154,6 +161,17 @@ kill -TERM "$run"
 ends loose
 
 # 6.
+rm -r in && mkdir in
+comes a.csv 0 40
+rows 40 1 >line.txt
+start slow -w 1 --set data.follow=3s
+until_true "no line of the first file" written
+until_true "no line of the second file" noted b.csv
+kill -TERM "$run"
+ends slow
+[[ $(cat slow/follow.files) == "40 a.csv"$'\n'"$(wc -l <in/b.csv) b.csv" ]] || fail "of $(wc -l <in/b.csv) samples that were written in place: $(cat slow/follow.files)"
+
+# 7.
 refused() { # WORDS OPTION...
     local words=$1
     shift

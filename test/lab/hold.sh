@@ -263,7 +263,7 @@ echo "ok: ranks without a token"
 
 # A link, a FIFO, a folder and another program's file where the run writes: refused, and untouched.
 echo precious >target
-for name in metrics.jsonl log job.yaml world.json; do
+for name in metrics.jsonl log job.yaml world.json follow.files federation.jsonl; do
     for kind in link fifo folder; do
         rm -rf taken && mkdir taken
         case $kind in link) ln -s ../target taken/$name ;; fifo) mkfifo taken/$name ;; folder) mkdir taken/$name ;; esac
