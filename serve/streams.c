@@ -376,14 +376,15 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
         return false;
     }
     int64_t budget_ns = INT64_MAX; /* nobody waits */
+    ru_status st = RU_OK;
     if (s->step.n > 0) {
         ru_time from = ru_clock_now();
-        ru_status st = ru_steps_run(s->steps, s->step.rows, s->step.n, &logits, err);
+        st = ru_steps_run(s->steps, s->step.rows, s->step.n, &logits, err);
         int64_t ns = ru_time_since(ru_clock_now(), from);
         take_rows(s, &s->step, st, logits);
-        budget_ns = s->piece.n > 0 ? ru_pace_budget_ns(&s->pace, ns) : 0;
+        budget_ns = s->piece.n > 0 && st == RU_OK ? ru_pace_budget_ns(&s->pace, ns) : 0;
     }
-    if (s->piece.n > 0) {
+    if (s->piece.n > 0 && st == RU_OK) { /* else `err` is the step's */
         go_on(s, budget_ns, err);
     }
     share(s); /* before one that has read leaves */

@@ -374,6 +374,47 @@ static void a_step_that_fails_says_why(void **state)
     ru_steps_close(steps);
 }
 
+/* A step fails while a piece of another prompt is under way: the sentence is the step's, and the
+ * other text is written as it is alone. */
+static void a_piece_outlives_a_step_that_fails(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    ru_err err = {0};
+    ru_steps *steps;
+    ru_streams *s;
+    const ru_source source = {.ops = &toy_ops};
+    const ru_steps_options o = {.slots = 2, .rows_max = 4, .exe = {.threads = 1}};
+    int64_t tokens[2][N + 2] = {{1}, {3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 2, 3}}, wanted[2];
+    ru_stream t[2];
+    assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+    assert_ok(ru_streams_open(steps, &s, &err), err);
+    for (uint32_t way = 0; way < 2; way++) {
+        for (uint32_t k = 1 - way; k < 2; k++) {
+            t[k] = (ru_stream){
+                .tokens = tokens[k], .n_prompt = k == 0 ? 1 : N, .n_max = N + 2, .end_token = -1};
+            ru_streams_ask(s, &t[k]);
+        }
+        if (way == 1) {
+            assert_true(ru_streams_step(s, &err)); /* three rows are too few to join it */
+            assert_true(t[0].n == 2 && t[1].cached < N);
+            tokens[0][1] = VOCAB;
+            assert_true(ru_streams_step(s, &err));
+            assert_int_equal(t[0].end, RU_STREAM_FAILED);
+            assert_int_equal(err.status, RU_E_DATA);
+        }
+        while (ru_streams_step(s, &err)) {
+        }
+        assert_int_equal(t[1].end, RU_STREAM_LENGTH);
+        if (way == 0) {
+            memcpy(wanted, tokens[1] + N, sizeof wanted);
+        }
+        assert_memory_equal(wanted, tokens[1] + N, sizeof wanted);
+    }
+    ru_streams_close(s);
+    ru_steps_close(steps);
+}
+
 /* The rule by sorting everything. */
 static int64_t draw_slowly(const ru_draw *d, const float *logits, int64_t n, uint64_t index)
 {
@@ -565,4 +606,6 @@ RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
          cmocka_unit_test(tokens_are_those_of_whole_recomputation),
          cmocka_unit_test(one_prompt_is_read_once), cmocka_unit_test(urgent_texts_pass_others),
          cmocka_unit_test(urgent_prompts_pass_others), cmocka_unit_test(pieces_go_on_between_steps),
-         cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))
+         cmocka_unit_test(a_step_that_fails_says_why),
+         cmocka_unit_test(a_piece_outlives_a_step_that_fails),
+         cmocka_unit_test(draws_are_those_of_sorting))
