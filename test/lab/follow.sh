@@ -71,8 +71,8 @@ waits_after() { # OUT STEP: has it saved this step, and waits?
 noted() { # NAME
     grep -qs " $1\$" slow/follow.files
 }
-written() { # a sample more each time, until the other file is noted
-    noted a.csv || { cat line.txt >>in/b.csv && return 1; }
+written() { # a sample more each half second, which a start outruns, until the other file is noted
+    noted a.csv || { cat line.txt >>in/b.csv && sleep 0.5 && return 1; }
 }
 no_instance() {
     ! pgrep -P "$run" >/dev/null
@@ -164,7 +164,7 @@ ends loose
 rm -r in && mkdir in
 comes a.csv 0 40
 rows 40 1 >line.txt
-start slow -w 1 --set data.follow=3s
+start slow -w 1 --set data.follow=4s
 until_true "no line of the first file" written
 until_true "no line of the second file" noted b.csv
 kill -TERM "$run"
