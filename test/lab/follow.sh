@@ -169,6 +169,7 @@ until_true "no line of the first file" written
 until_true "no line of the second file" noted b.csv
 kill -TERM "$run"
 ends slow
+grep -q ' 1 new file, 40 samples in all' slow.log || fail "a file that is written in place is taken: $(cat slow.log)"
 [[ $(cat slow/follow.files) == "40 a.csv"$'\n'"$(wc -l <in/b.csv) b.csv" ]] || fail "of $(wc -l <in/b.csv) samples that were written in place: $(cat slow/follow.files)"
 
 # 7.
