@@ -132,7 +132,7 @@ cp -r plain lost && echo '5 a.csv' >lost/follow.files
 grep -q 'names files with 5 samples, but the run has read 800' lost.log || fail "notes that do not fit: $(cat lost.log)"
 
 # 4.
-start late -w 1 --deadline 2s
+start late -w 1 --deadline 6s
 ends late
 grep -q 'the time of --deadline is over' late.log || fail "the deadline: $(cat late.log)"
 start cheap -w 1 --budget 0.0000001usd
@@ -164,7 +164,7 @@ ends loose
 rm -r in && mkdir in
 comes a.csv 0 40
 rows 40 1 >line.txt
-start slow -w 1 --set data.follow=4s
+start slow -w 1 --set data.follow=8s
 until_true "no line of the first file" written
 until_true "no line of the second file" noted b.csv
 kill -TERM "$run"

@@ -163,7 +163,8 @@ nothing = hashlib.sha256(b'').hexdigest()
 assert signature('wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY', '20130524T000000Z', 'us-east-1', 'GET', '/test.txt', {
     'host': 'examplebucket.s3.amazonaws.com', 'range': 'bytes=0-9', 'x-amz-content-sha256': nothing,
     'x-amz-date': '20130524T000000Z'}) == 'f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41'
-requests = [r for r in open(sys.argv[1], newline='').read().split('\r\n\r\n') if r]
+heads = re.sub(r'(?m)^sends: \d+\n', '', open(sys.argv[1], newline='').read())
+requests = [r for r in heads.split('\r\n\r\n') if r]
 for text in requests:
     lines = text.split('\r\n')
     method, path, _ = lines[0].split(' ')
