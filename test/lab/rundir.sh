@@ -128,22 +128,38 @@ expect 0 . $train --out killed --resume --set train.epochs=100000 --set train.st
 [[ $told -gt $((10#$last)) ]] || echo "note: nothing was told past the checkpoint"
 each_once killed/metrics.jsonl "killed and resumed"
 
-for how in KILL STOP; do
-    run=leader$how
-    begun=$(date +%s%N)
-    $job --out $run -w 3 --json >$run.jsonl 2>$run.err &
-    pid=$!
-    started $run 100
-    sleep 3 # the job gets old, so that its start and the takeover differ
-    leader=$(pgrep -P $pid | head -1)
-    kill -$how "$leader"
+goes_on() { # RUN STEPS PID: it gets there; false: it ended before
     for _ in $(seq 1 3000); do
-        grep -q '"what":"lead"' $run/metrics.jsonl && break
+        [[ $(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl") -ge $2 ]] && return 0
+        kill -0 "$3" 2>/dev/null || return 1
         sleep 0.1
     done
-    taken=$(grep -c '"rubato.train.step/1"' $run/metrics.jsonl)
-    kill -CONT "$leader" 2>/dev/null || true
-    started $run $((taken + 200))
+    return 1
+}
+for how in KILL STOP; do
+    # A survivor that had no processor meanwhile cannot know what the other one did: then the job may end. Not three times.
+    for try in 1 2 3; do
+        run=leader$how$try
+        begun=$(date +%s%N)
+        $job --out $run -w 3 --json >$run.jsonl 2>$run.err &
+        pid=$!
+        started $run 100
+        sleep 3 # the job gets old, so that its start and the takeover differ
+        leader=$(pgrep -P $pid | head -1)
+        kill -$how "$leader"
+        for _ in $(seq 1 3000); do
+            grep -q '"what":"lead"' $run/metrics.jsonl && break
+            kill -0 $pid 2>/dev/null || break
+            sleep 0.1
+        done
+        taken=$(grep -c '"rubato.train.step/1"' $run/metrics.jsonl)
+        kill -CONT "$leader" 2>/dev/null || true
+        goes_on $run $((taken + 200)) $pid && break
+        echo "note: $run does not go on behind step $taken: $(tail -2 $run.err)"
+        [[ $try -lt 3 ]] || fail "$run: the job does not outlive its leader: $(tail -5 $run.err)"
+        kill -KILL $pid 2>/dev/null || true
+        wait $pid || true
+    done
     kill -TERM $pid
     wait $pid || [[ $how == STOP ]] || fail "$run exits $?: $(tail -2 $run.err)"
     took=$(($(date +%s%N) - begun))
