@@ -255,28 +255,33 @@ void RUI_K(rui_kern_quantize)(const float *xs, float scale, float zero, ru_dtype
     }
 }
 
-#define DEQUANTIZE(type)                          \
+/* ZERO and SCALE may name those of element i. */
+#define DEQUANTIZE(type, ZERO, SCALE)             \
     do {                                          \
         const type *xs = x;                       \
         for (int64_t i = 0; i < n; i++) {         \
-            y[i] = ((float)xs[i] - zero) * scale; \
+            y[i] = ((float)xs[i] - ZERO) * SCALE; \
         }                                         \
+    } while (0)
+#define DEQUANTIZE_ANY(ZERO, SCALE)            \
+    do {                                       \
+        if (t == RU_I8) {                      \
+            DEQUANTIZE(int8_t, ZERO, SCALE);   \
+        } else if (t == RU_U8) {               \
+            DEQUANTIZE(uint8_t, ZERO, SCALE);  \
+        } else if (t == RU_I16) {              \
+            DEQUANTIZE(int16_t, ZERO, SCALE);  \
+        } else if (t == RU_U16) {              \
+            DEQUANTIZE(uint16_t, ZERO, SCALE); \
+        } else {                               \
+            DEQUANTIZE(int32_t, ZERO, SCALE);  \
+        }                                      \
     } while (0)
 
 void RUI_K(rui_kern_dequantize)(ru_dtype t, const void *x, float scale, float zero, float *y,
                                 int64_t n)
 {
-    if (t == RU_I8) {
-        DEQUANTIZE(int8_t);
-    } else if (t == RU_U8) {
-        DEQUANTIZE(uint8_t);
-    } else if (t == RU_I16) {
-        DEQUANTIZE(int16_t);
-    } else if (t == RU_U16) {
-        DEQUANTIZE(uint16_t);
-    } else {
-        DEQUANTIZE(int32_t);
-    }
+    DEQUANTIZE_ANY(zero, scale);
 }
 
 /* A signed byte with its sign turned over is itself plus 128, unsigned. */
@@ -365,28 +370,10 @@ static void quantize(const float *x, const float *scale, const float *zero, ru_d
     }
 }
 
-#define DEQUANTIZE_EACH(type)                           \
-    do {                                                \
-        const type *xs = x;                             \
-        for (int64_t i = 0; i < n; i++) {               \
-            y[i] = ((float)xs[i] - zero[i]) * scale[i]; \
-        }                                               \
-    } while (0)
-
 static void dequantize(ru_dtype t, const void *x, const float *scale, const float *zero, float *y,
                        int64_t n)
 {
-    if (t == RU_I8) {
-        DEQUANTIZE_EACH(int8_t);
-    } else if (t == RU_U8) {
-        DEQUANTIZE_EACH(uint8_t);
-    } else if (t == RU_I16) {
-        DEQUANTIZE_EACH(int16_t);
-    } else if (t == RU_U16) {
-        DEQUANTIZE_EACH(uint16_t);
-    } else {
-        DEQUANTIZE_EACH(int32_t);
-    }
+    DEQUANTIZE_ANY(zero[i], scale[i]);
 }
 
 #define CUT(T)                                   \
