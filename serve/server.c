@@ -158,5 +158,6 @@ void ru_server_stop(ru_server *s, void (*done)(void *self), void *self)
     s->stopping = true;
     s->stopped = done;
     s->stopped_self = self;
+    rui_repository_stop(s);
     ru_loop_wake(s->opt.loop, s->waker);
 }

@@ -165,6 +165,7 @@ void rui_infer_step(rui_version *v, ru_event ev);
 
 /* server_repo.c: what stands behind /v2/repository */
 void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n);
+void rui_repository_stop(ru_server *s); /* loads end, and who asked for them is told */
 
 /* The page at '/' (serve.html), as scripts/embed puts it into the program. */
 extern const unsigned char rui_embed_serve_html[];
@@ -189,6 +190,8 @@ void rui_give_text(ru_http_request *r, const char *type, ru_str text, void (*don
 void rui_give_copy(ru_http_request *r, const char *type, ru_text text);
 /* The version that answers: the one named, else (n 0) the best; NULL: none. */
 rui_version *rui_version_find(const ru_server *s, ru_str model, ru_str version);
+/* 503, with why it is not ready; Retry-After where it may become so. */
+void rui_not_ready(const ru_server *s, const rui_version *v, ru_http_request *r);
 void rui_route(void *self, ru_http_request *r);
 
 #endif

@@ -63,7 +63,8 @@ static void settle(loading *l)
         ru_log(RU_LOG_WARN, "serve", "not_loaded", "%s: %s", l->model, l->err.text);
     }
     if (l->r != NULL && failed) {
-        ru_http_refuse(l->r, 400, l->err.text, 0);
+        bool again = l->server->stopping; /* another server may have it */
+        ru_http_refuse(l->r, again ? 503 : 400, l->err.text, again ? 1 : 0);
     } else if (l->r != NULL) {
         answer_json(l->r);
     }
@@ -78,6 +79,24 @@ static void on_opened(void *self, const ru_err *err)
     }
     if (--l->left == 0) {
         settle(l);
+    }
+}
+
+static rui_version *next_loading(const ru_server *s)
+{
+    rui_version *v = s->versions;
+    while (v != NULL && (v->state != RUI_LOADING || v->done != on_opened)) {
+        v = v->next;
+    }
+    return v;
+}
+
+void rui_repository_stop(ru_server *s)
+{
+    for (rui_version *v = next_loading(s); v != NULL; v = next_loading(s)) {
+        v->state = RUI_FAILED;
+        v->err.status = RU_FAIL(&v->err, RU_E_AGAIN, "the server stops");
+        on_opened(v->done_self, &v->err);
     }
 }
 
@@ -308,15 +327,19 @@ static void put_index(const ru_server *s, bool ready, ru_arena *arena, ru_text *
 
 static void unload(ru_server *s, const char *model, ru_http_request *r)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, opening = 0;
     for (rui_version *v = s->versions, *next; v != NULL; v = next) {
         next = v->next;
-        if (of_model(v, model) && v->state != RUI_LOADING) {
+        if (of_model(v, model) && v->state == RUI_LOADING) {
+            opening++;
+        } else if (of_model(v, model)) {
             n++;
             rui_version_drain(v);
         }
     }
-    if (n == 0) {
+    if (n == 0 && opening > 0) {
+        ru_http_refuse(r, 503, "the model loads; it can be unloaded when that has ended", 1);
+    } else if (n == 0) {
         ru_http_refuse(r, 400, "no such model is loaded", 0);
     } else {
         answer_json(r);
@@ -342,11 +365,10 @@ void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32
     } else if (index) {
         put_index(s, ready, &arena, &t);
         rui_give_copy(r, "application/json", t);
-    } else if (s->repository == NULL || s->stopping || model == NULL) {
-        ru_http_refuse(r, 400,
-                       s->stopping ? "the server stops"
-                                   : "this server has no repository: it serves one model",
-                       0);
+    } else if (s->repository == NULL) {
+        ru_http_refuse(r, 400, "this server has no repository: it serves one model", 0);
+    } else if (s->stopping || model == NULL) {
+        ru_http_refuse(r, 503, s->stopping ? "the server stops" : "no memory for the request", 1);
     } else {
         (loads ? load : unload)(s, model, r);
     }

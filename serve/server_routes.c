@@ -291,15 +291,16 @@ static void wrong_method(ru_http_request *r, const char *want)
     ru_http_refuse(r, 405, text, 0);
 }
 
-static void not_ready(const ru_server *s, const rui_version *v, ru_http_request *r)
+void rui_not_ready(const ru_server *s, const rui_version *v, ru_http_request *r)
 {
+    bool failed = v->state == RUI_FAILED; /* it does not become ready by itself */
     char text[RU_ERR_TEXT_MAX];
     ru_text t = ru_text_into(text, sizeof text);
     ru_text_putf(&t, "model %s is not ready: %s", v->model,
-                 v->state == RUI_FAILED ? v->err.text
-                 : s->stopping          ? "the server stops"
-                                        : "it loads");
-    ru_http_refuse(r, 503, text, 1);
+                 failed        ? v->err.text
+                 : s->stopping ? "the server stops"
+                               : "it loads");
+    ru_http_refuse(r, 503, text, failed ? 0 : 1);
 }
 
 /* /v2/models/M[/versions/V][/what] */
@@ -326,7 +327,7 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
     } else if (!post && what.n > 0 && !ru_str_eq_c(what, "ready") && !ru_str_eq_c(what, "config")) {
         ru_http_refuse(r, 404, "a model answers infer, generate, ready, config and stats", 0);
     } else if (v->state != RUI_READY || s->stopping) {
-        not_ready(s, v, r);
+        rui_not_ready(s, v, r);
     } else if (infer) {
         rui_infer(s, v, r);
     } else if (text) {

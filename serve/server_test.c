@@ -473,6 +473,35 @@ static void a_load_ends_no_later_one(void **state)
     close_world_of(&w, 2);
 }
 
+/* Who asked for a load that a stop ends hears so. */
+static void a_stop_ends_loads(void **state)
+{
+    ru_scratch *t = *state;
+    world w;
+    if (!open_world_of(&w, repository_open)) {
+        skip();
+    }
+    const char *version = ru_path_join(&t->arena, t->root, "m/1");
+    assert_non_null(version);
+    assert_ok(ru_dir_make(version, &t->err), t->err);
+    assert_ok(ru_server_repository(w.server, t->root, &t->err), t->err);
+    int a = dial(&w), fd = dial(&w);
+    while (strstr(get(&w, fd, "/v2/models/m/ready"), "\"ready\":true") == NULL) {
+    }
+    ask(a, "POST", "/v2/repository/models/m/load", ""); /* until `go` */
+    do {
+        ask(fd, "POST", "/v2/repository/index", "");
+    } while (strstr(hear(&w, fd), "LOADING") == NULL);
+    ru_server_stop(w.server, on_stopped, &w);
+    assert_non_null(strstr(hear(&w, a), "the server stops"));
+    assert_non_null(strstr(w.answer, " 503 "));
+    turn(&w, &w.stopped);
+    ru_flag_set(&w.go, 1);
+    close(a);
+    close(fd);
+    close_world(&w);
+}
+
 /* A model that opens for too long has failed, though it opens in the end. */
 static void a_load_has_an_end(void **state)
 {
@@ -494,6 +523,64 @@ static void a_load_has_an_end(void **state)
     assert_int_equal(w.loaded, 0);
     assert_int_equal(close(fd), 0);
     close_world_of(&w, 0);
+}
+
+/* Every door of a model that does not answer yet, or no more, says why, and when to come again
+ * where that helps. */
+static void expect_not_ready(world *w, int fd, const char *why, bool again)
+{
+    static const char *const doors[][3] = {
+        {"GET", "/v2/models/toy", ""},
+        {"GET", "/v2/models/toy/ready", ""},
+        {"GET", "/v2/models/toy/config", ""},
+        {"GET", "/v2/models/toy/versions/1/ready", ""},
+        {"POST", "/v2/models/toy/infer", GOOD},
+        {"POST", "/v2/models/toy/generate", "{\"text_input\":\"a\"}"},
+        {"POST", "/v2/models/toy/generate_stream", "{\"text_input\":\"a\"}"},
+        {"POST", "/v1/completions", "{\"prompt\":\"a\"}"},
+        {"POST", "/v1/completions", "{\"prompt\":\"a\",\"model\":\"toy\",\"stream\":true}"},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(doors); k++) {
+        ask(fd, doors[k][0], doors[k][1], doors[k][2]);
+        assert_non_null(strstr(hear(w, fd), why));
+        assert_non_null(strstr(w->answer, " 503 "));
+        assert_true((strstr(w->answer, "Retry-After: 1\r\n") != NULL) == again);
+    }
+    (void)get(w, fd, "/v2/health/ready");
+    assert_non_null(strstr(w->answer, " 503 "));
+    assert_non_null(strstr(w->answer, "Retry-After: 1\r\n"));
+    assert_string_equal(get(w, fd, "/v2/models/toy/stats"), "{\"model_stats\":[]}");
+    assert_string_equal(get(w, fd, "/v1/models"), "{\"object\":\"list\",\"data\":[]}");
+}
+
+static void a_model_that_is_not_ready_says_so(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world_of(&w, repository_open)) {
+        skip();
+    }
+    w.opens = 1; /* the next one waits for `go`, and fails */
+    int fd = dial(&w);
+    load_toy(&w);
+    expect_not_ready(&w, fd, "it loads", true);
+    ask(fd, "POST", "/v2/repository/index", "");
+    assert_non_null(strstr(hear(&w, fd), "\"LOADING\""));
+    ru_flag_set(&w.go, 1);
+    turn(&w, &w.failed);
+    expect_not_ready(&w, fd, "a path is damaged", false);
+    w.toy = (toy){0};
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    ask(fd, "POST", "/v1/completions", "{\"prompt\":\"a\",\"model\":\"toy\"}");
+    assert_non_null(strstr(hear(&w, fd), "writes no texts"));
+    ru_server_stop(w.server, on_stopped, &w);
+    turn(&w, &w.stopped);
+    ask(fd, "POST", "/v1/completions", "{\"prompt\":\"a\",\"model\":\"toy\"}");
+    assert_non_null(strstr(hear(&w, fd), "the server stops"));
+    assert_non_null(strstr(w.answer, "Retry-After: 1\r\n"));
+    assert_int_equal(close(fd), 0);
+    close_world_of(&w, 1);
 }
 
 /* Outputs have 12 bytes a row, all requests together at most 36. */
@@ -601,10 +688,12 @@ static void an_instance_that_rested_computes_the_same(void **state)
 
 RU_TESTS(serve_server, cmocka_unit_test(an_instance_that_rested_computes_the_same),
          cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
+         cmocka_unit_test(a_model_that_is_not_ready_says_so),
          cmocka_unit_test(outputs_have_a_bound), cmocka_unit_test(a_load_has_an_end),
          cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
          cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
          cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
                                          ru_scratch_close),
+         cmocka_unit_test_setup_teardown(a_stop_ends_loads, ru_scratch_open, ru_scratch_close),
          cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,
                                          ru_scratch_close))

@@ -566,16 +566,24 @@ static void begin(rui_telling *c)
     }
 }
 
-/* The model that OpenAI's form names; without a name the only one that writes texts. */
+/* The model that OpenAI's form names; without a name the only one that writes texts, else one that
+ * may turn out to do so. */
 static rui_version *named(const ru_server *s, const rui_ask *a, ru_text *why)
 {
     rui_version *v = a->model.n > 0 ? rui_version_find(s, a->model, (ru_str){0}) : NULL;
+    rui_version *other = NULL; /* it loads, else it failed */
     uint32_t n = 0;
     for (rui_version *k = s->versions; k != NULL && a->model.n == 0; k = k->next) {
-        if (k->scribe != NULL && rui_version_find(s, ru_str_c(k->model), (ru_str){0}) == k) {
+        if (rui_version_find(s, ru_str_c(k->model), (ru_str){0}) != k) {
+            continue;
+        }
+        if (k->state != RUI_READY) {
+            other = other == NULL || k->state == RUI_LOADING ? k : other;
+        } else if (k->scribe != NULL) {
             v = n++ == 0 ? k : v;
         }
     }
+    v = v != NULL ? v : other;
     if (n > 1) {
         ru_text_putf(why,
                      "the request does not say which 'model'; name one, as '%.100s' (GET "
@@ -607,19 +615,15 @@ static void text(ru_server *s, rui_version *v, ru_http_request *r, bool openai, 
     ru_text t = ru_text_into(why, sizeof why);
     v = openai && st == RU_OK ? named(s, &c->ask, &t) : v;
     if (st != RU_OK || v == NULL || v->state != RUI_READY || s->stopping) {
-        bool unnamed = v == NULL && c->ask.model.n == 0;
-        uint32_t status = st == RU_E_LIMIT         ? 503
-                          : st != RU_OK || unnamed ? 400
-                          : v == NULL              ? 404
-                                                   : 503;
-        if (v != NULL) {
+        uint32_t status = st == RU_E_LIMIT ? 503 : st != RU_OK || c->ask.model.n == 0 ? 400 : 404;
+        if (st != RU_OK && v != NULL) {
             count(v, r, status);
         }
-        ru_http_refuse(r, status,
-                       st != RU_OK ? err.text
-                       : v == NULL ? why
-                                   : "the model is not ready",
-                       status == 503 ? 1 : 0);
+        if (st == RU_OK && v != NULL) {
+            rui_not_ready(s, v, r);
+        } else {
+            ru_http_refuse(r, status, st != RU_OK ? err.text : why, status == 503 ? 1 : 0);
+        }
         ru_arena_fini(&c->arena);
         free(c);
         return;
