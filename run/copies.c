@@ -120,12 +120,13 @@ static bool is_file(const char *key)
 }
 
 /* Is this one among the newest `keep` that are complete, or the best? */
-static bool stays(const char **keys, uint32_t n, int64_t step, uint32_t keep, int64_t best)
+static bool stays(const ru_bucket_object *keys, uint32_t n, int64_t step, uint32_t keep,
+                  int64_t best)
 {
     uint32_t newer = 0;
     const char *name;
     for (uint32_t k = 0; k < n; k++) {
-        int64_t other = step_of(keys[k], &name);
+        int64_t other = step_of(keys[k].key, &name);
         newer += other > step && strcmp(name, MANIFEST) == 0;
     }
     return newer < keep || (best != 0 && step == best);
@@ -134,16 +135,16 @@ static bool stays(const char **keys, uint32_t n, int64_t step, uint32_t keep, in
 /* Manifests first: what is removed in part is none. */
 static ru_status prune(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
 {
-    const char **keys;
+    ru_bucket_object *keys;
     uint32_t n;
-    RU_TRY(ru_bucket_list(c->bucket, arena, &keys, &n, err));
+    RU_TRY(ru_bucket_list(c->bucket, true, arena, &keys, &n, err));
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t k = 0; k < n; k++) {
             const char *name;
-            int64_t step = step_of(keys[k], &name);
+            int64_t step = step_of(keys[k].key, &name);
             bool now = step >= 0 && (strcmp(name, MANIFEST) == 0) == (pass == 0);
             if (now && !stays(keys, n, step, c->keep, w->best_step)) {
-                RU_TRY(ru_bucket_remove(c->bucket, keys[k], err));
+                RU_TRY(ru_bucket_remove(c->bucket, keys[k].key, err));
             }
         }
     }
@@ -154,11 +155,12 @@ static ru_status prune(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *e
  * and those of this run would go. */
 static ru_status look(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
 {
-    const char **keys, *name;
+    ru_bucket_object *keys;
+    const char *name;
     uint32_t n;
-    RU_TRY(ru_bucket_list(c->bucket, arena, &keys, &n, err));
+    RU_TRY(ru_bucket_list(c->bucket, true, arena, &keys, &n, err));
     for (uint32_t k = 0; k < n; k++) {
-        int64_t step = step_of(keys[k], &name);
+        int64_t step = step_of(keys[k].key, &name);
         if (step > w->step) {
             return RU_FAIL(err, RU_E_CONFIG,
                            "%s holds a checkpoint of step %lld, so of another run; name another "
@@ -281,12 +283,12 @@ void ru_copies_close(ru_copies *c)
 
 /* -- back again -------------------------------------------------------------------------------- */
 
-static ru_status list_keys(const char *address, ru_arena *arena, const char ***keys, uint32_t *n,
-                           ru_err *err)
+static ru_status list_keys(const char *address, ru_arena *arena, ru_bucket_object **keys,
+                           uint32_t *n, ru_err *err)
 {
     ru_bucket *b;
     RU_TRY(ru_bucket_open(address, &b, err));
-    ru_status st = ru_bucket_list(b, arena, keys, n, err);
+    ru_status st = ru_bucket_list(b, true, arena, keys, n, err);
     ru_bucket_close(b);
     return st;
 }
@@ -300,7 +302,8 @@ static int by_step(const void *a, const void *b)
 ru_status ru_copies_list(const char *address, ru_arena *arena, ru_copy **out, uint32_t *n_out,
                          ru_err *err)
 {
-    const char **keys, *name;
+    ru_bucket_object *keys;
+    const char *name;
     uint32_t n, found = 0;
     RU_TRY(list_keys(address, arena, &keys, &n, err));
     ru_copy *at = RU_NEW(arena, ru_copy, n);
@@ -308,7 +311,7 @@ ru_status ru_copies_list(const char *address, ru_arena *arena, ru_copy **out, ui
         return no_memory(err);
     }
     for (uint32_t k = 0; k < n; k++) {
-        int64_t step = step_of(keys[k], &name);
+        int64_t step = step_of(keys[k].key, &name);
         uint32_t i = 0;
         while (i < found && at[i].step != step) {
             i++;
@@ -326,14 +329,14 @@ ru_status ru_copies_list(const char *address, ru_arena *arena, ru_copy **out, ui
     return RU_OK;
 }
 
-static ru_status find_newest(const char *address, ru_arena *arena, const char ***keys, uint32_t *n,
-                             int64_t *step, ru_err *err)
+static ru_status find_newest(const char *address, ru_arena *arena, ru_bucket_object **keys,
+                             uint32_t *n, int64_t *step, ru_err *err)
 {
     RU_TRY(list_keys(address, arena, keys, n, err));
     *step = -1;
     for (uint32_t k = 0; k < *n; k++) {
         const char *name;
-        int64_t s = step_of((*keys)[k], &name);
+        int64_t s = step_of((*keys)[k].key, &name);
         *step = s > *step && strcmp(name, MANIFEST) == 0 ? s : *step;
     }
     return *step >= 0 ? RU_OK
@@ -368,8 +371,8 @@ static ru_status fetch_file(ru_objects *o, const char *address, const char *path
     return st;
 }
 
-static ru_status fetch_all(const char *address, const char **keys, uint32_t n, int64_t step,
-                           const char *temp, ru_arena *arena, ru_err *err)
+static ru_status fetch_all(const char *address, const ru_bucket_object *keys, uint32_t n,
+                           int64_t step, const char *temp, ru_arena *arena, ru_err *err)
 {
     ru_objects *o;
     const ru_objects_options oo = {.requests_max = 16};
@@ -383,10 +386,10 @@ static ru_status fetch_all(const char *address, const char **keys, uint32_t n, i
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < n; k++) {
         const char *name;
-        if (step_of(keys[k], &name) != step) {
+        if (step_of(keys[k].key, &name) != step) {
             continue;
         }
-        const char *from = ru_arena_printf(arena, "%.*s/%s", (int)len, address, keys[k]);
+        const char *from = ru_arena_printf(arena, "%.*s/%s", (int)len, address, keys[k].key);
         const char *path = ru_path_join(arena, temp, name);
         st = from != NULL && path != NULL ? fetch_file(o, from, path, err) : no_memory(err);
     }
@@ -397,7 +400,7 @@ static ru_status fetch_all(const char *address, const char **keys, uint32_t n, i
 ru_status ru_copies_fetch(const char *address, const char *out, ru_arena *arena, int64_t *step,
                           ru_err *err)
 {
-    const char **keys;
+    ru_bucket_object *keys;
     uint32_t n, have = 0;
     ru_ckpt_entry *list;
     ru_ckpt_info info;

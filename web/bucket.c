@@ -25,6 +25,7 @@ enum {
     STALL_S = 10,
     TEXT_MAX = 16 << 20,
     ID_BYTES = 1024,
+    PART_NS = 100000000, /* of a pause */
 };
 
 struct ru_bucket {
@@ -40,8 +41,10 @@ struct ru_bucket {
     ru_rng rng;
     ru_arena scratch; /* of a request */
     ru_arena_mark empty;
-    ru_time heard_at; /* since then nothing came that helps */
-    bool told;        /* ... and a line says so */
+    ru_time heard_at;         /* since then nothing came that helps */
+    bool told;                /* ... and a line says so */
+    bool (*over)(void *self); /* NULL: never */
+    void *over_self;
 };
 
 typedef struct request {
@@ -119,6 +122,21 @@ static void tell(ru_bucket *b, int64_t more_ns)
     }
 }
 
+static bool is_over(const ru_bucket *b)
+{
+    return b->over != NULL && b->over(b->over_self);
+}
+
+/* False: it was over before. */
+static bool pause_for(const ru_bucket *b, int64_t ns)
+{
+    for (int64_t part; ns > 0 && !is_over(b); ns -= part) {
+        part = ns < PART_NS ? ns : PART_NS;
+        ru_clock_pause(part);
+    }
+    return ns <= 0;
+}
+
 /* libcurl calls it about once a second. */
 static int on_progress(void *self, curl_off_t all_down, curl_off_t down, curl_off_t all_up,
                        curl_off_t up)
@@ -132,7 +150,7 @@ static int on_progress(void *self, curl_off_t all_down, curl_off_t down, curl_of
         r->of->heard_at = ru_clock_now();
     }
     tell(r->of, 0);
-    return 0;
+    return is_over(r->of) ? 1 : 0;
 }
 
 static const char *url_of(ru_bucket *b, const request *q)
@@ -256,7 +274,9 @@ static ru_status ask(ru_bucket *b, const request *q, reply *r, ru_err *err)
                                            (long long)((past + 999999999) / 1000000000), why.text);
         }
         tell(b, wait);
-        ru_clock_pause(wait);
+        if (!pause_for(b, wait)) {
+            return RU_FAIL(err, RU_E_CANCELLED, "%s: nobody waits for it any more", b->name);
+        }
     }
 }
 
@@ -413,56 +433,86 @@ ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
 /* -- list ----------------------------------------------------------------------------------------
  */
 
-static ru_status take_page(const ru_bucket *b, ru_str page, ru_arena *arena, const char ***keys,
+/* The text of an element of `in`; "": there is none. NULL: no memory. */
+static const char *text_in(ru_str in, const char *name, ru_arena *arena)
+{
+    ru_str text;
+    return element(&in, name, &text) ? plain(text, arena) : "";
+}
+
+/* One more place; NULL: no memory. */
+static ru_bucket_object *more(ru_arena *arena, ru_bucket_object **all, uint32_t *n, uint32_t *cap)
+{
+    if (*n == *cap) {
+        uint32_t twice = *cap > 0 ? 2 * *cap : 64;
+        ru_bucket_object *list = RU_NEW(arena, ru_bucket_object, twice);
+        if (list == NULL) {
+            return NULL;
+        }
+        if (*n > 0) {
+            memcpy(list, *all, *n * sizeof *list);
+        }
+        *all = list;
+        *cap = twice;
+    }
+    return &(*all)[(*n)++];
+}
+
+static ru_status take_page(const ru_bucket *b, ru_str page, ru_arena *arena, ru_bucket_object **all,
                            uint32_t *n, uint32_t *cap, ru_err *err)
 {
-    ru_str object, key;
+    ru_str object;
     size_t head = strlen(b->prefix);
     while (element(&page, "Contents", &object)) {
-        char *name = element(&object, "Key", &key) ? plain(key, arena) : NULL;
-        if (name == NULL || strncmp(name, b->prefix, head) != 0) {
+        const char *key = text_in(object, "Key", arena), *size = text_in(object, "Size", arena);
+        ru_bucket_object *o = more(arena, all, n, cap);
+        if (key == NULL || size == NULL || o == NULL) {
+            return no_memory(err);
+        }
+        *o = (ru_bucket_object){.tag = text_in(object, "ETag", arena),
+                                .changed = text_in(object, "LastModified", arena)};
+        if (o->tag == NULL || o->changed == NULL) {
+            return no_memory(err);
+        }
+        if (strncmp(key, b->prefix, head) != 0 || !ru_str_i64(ru_str_c(size), &o->size_bytes) ||
+            o->size_bytes < 0) {
             return RU_FAIL(err, RU_E_IO, "%s: the server's list of objects is damaged", b->name);
         }
-        if (*n == *cap) {
-            uint32_t more = *cap > 0 ? 2 * *cap : 64;
-            const char **list = RU_NEW(arena, const char *, more);
-            if (list == NULL) {
-                return no_memory(err);
-            }
-            if (*n > 0) {
-                memcpy(list, *keys, *n * sizeof *list);
-            }
-            *keys = list;
-            *cap = more;
-        }
-        (*keys)[(*n)++] = name + head;
+        o->key = key + head;
     }
     return RU_OK;
 }
 
-ru_status ru_bucket_list(ru_bucket *b, ru_arena *arena, const char ***keys, uint32_t *n,
-                         ru_err *err)
+/* In the order of names, as signatures need it. */
+static const char *list_query(const ru_bucket *b, bool folders, const char *token, ru_arena *arena)
+{
+    ru_text query = ru_text_arena(arena);
+    if (token != NULL) {
+        ru_text_put(&query, "continuation-token=");
+        rui_address_put(&query, token, false);
+        ru_text_put(&query, "&");
+    }
+    ru_text_put(&query, folders ? "" : "delimiter=%2F&");
+    ru_text_put(&query, "list-type=2&prefix=");
+    rui_address_put(&query, b->prefix, false);
+    return query.cut ? NULL : query.p;
+}
+
+ru_status ru_bucket_list(ru_bucket *b, bool folders, ru_arena *arena, ru_bucket_object **out,
+                         uint32_t *n, ru_err *err)
 {
     uint32_t cap = 0;
     const char *token = NULL;
-    *keys = NULL;
+    *out = NULL;
     *n = 0;
     do {
         reply r;
-        ru_str more, at;
-        ru_text query = ru_text_arena(arena);
-        if (token != NULL) {
-            ru_text_put(&query, "continuation-token=");
-            rui_address_put(&query, token, false);
-            ru_text_put(&query, "&");
-        }
-        ru_text_put(&query, "list-type=2&prefix=");
-        rui_address_put(&query, b->prefix, false);
-        const request q = {.method = "GET", .query = query.p};
-        RU_TRY(query.cut ? no_memory(err) : ask(b, &q, &r, err));
+        ru_str next, at;
+        const request q = {.method = "GET", .query = list_query(b, folders, token, arena)};
+        RU_TRY(q.query != NULL ? ask(b, &q, &r, err) : no_memory(err));
         at = ru_str_n(r.text.p, r.text.n);
-        RU_TRY(take_page(b, at, arena, keys, n, &cap, err));
-        token = element(&at, "NextContinuationToken", &more) ? plain(more, arena) : NULL;
+        RU_TRY(take_page(b, at, arena, out, n, &cap, err));
+        token = element(&at, "NextContinuationToken", &next) ? plain(next, arena) : NULL;
     } while (token != NULL);
     return RU_OK;
 }
@@ -554,6 +604,12 @@ ru_status ru_bucket_open(const char *address, ru_bucket **out, ru_err *err)
     return RU_OK;
 }
 
+void ru_bucket_until(ru_bucket *b, bool (*over)(void *self), void *self)
+{
+    b->over = over;
+    b->over_self = self;
+}
+
 void ru_bucket_close(ru_bucket *b)
 {
     if (b == NULL) {
@@ -590,13 +646,19 @@ ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data, int64_t
     RU_CHECK(b == NULL && size_bytes >= 0);
     return rui_curl_none(err);
 }
-ru_status ru_bucket_list(ru_bucket *b, ru_arena *arena, const char ***keys, uint32_t *n,
-                         ru_err *err)
+ru_status ru_bucket_list(ru_bucket *b, bool folders, ru_arena *arena, ru_bucket_object **out,
+                         uint32_t *n, ru_err *err)
 {
+    (void)folders;
     (void)arena;
-    (void)keys;
+    (void)out;
     RU_CHECK(b == NULL && n != NULL);
     return rui_curl_none(err);
+}
+void ru_bucket_until(ru_bucket *b, bool (*over)(void *self), void *self)
+{
+    (void)self;
+    RU_CHECK(b == NULL && over != NULL);
 }
 ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
 {

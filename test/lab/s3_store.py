@@ -4,7 +4,10 @@
         busy: each N-th request is answered 503; cut: each N-th PUT loses its connection half-way;
         page: objects of a page of lists; has: an object of that key, and an upload of it that somebody began
     GET /_log gives the requests so far, GET /_keys the objects, GET /_uploads the uploads that have no end.
+    PUT /_objects/KEY and DELETE /_objects/KEY change an object without a signature, a second later each time;
+    GET /_away?lists, ?objects or ? (nothing): from now on these requests are answered 503.
 """
+import datetime
 import hashlib
 import hmac
 import json
@@ -19,11 +22,17 @@ KEY, SECRET = "someone", "something"
 BUSY, CUT = int(OPTIONS.get("busy", 0)), int(OPTIONS.get("cut", 0))
 PAGE = int(OPTIONS.get("page", 1000))
 lock = threading.Lock()
-objects, uploads, log = {}, {}, []
-state = {"n": 0, "puts": 0}
+objects, dates, uploads, log = {}, {}, {}, []
+state = {"n": 0, "puts": 0, "away": "", "second": 0}
 if "has" in OPTIONS:
     objects[OPTIONS["has"]] = b"x"
     uploads["theirs"] = (OPTIONS["has"], {})
+
+
+def put(key, body):
+    objects[key] = body
+    state["second"] += 1
+    dates[key] = (datetime.datetime(2026, 11, 30) + datetime.timedelta(seconds=state["second"])).isoformat() + ".000Z"
 
 
 def sign(key, text):
@@ -83,12 +92,20 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, "\n".join(sorted(objects)).encode())
         if path == "/_uploads":
             return self.reply(200, json.dumps(list(uploads)).encode())
+        if path == "/_away":
+            state["away"] = query
+            return self.reply(200)
+        if path.startswith("/_objects/"):
+            key, body = urllib.parse.unquote(path[10:]), self.rfile.read(length)
+            with lock:
+                put(key, body) if self.command == "PUT" else objects.pop(key)
+            return self.reply(200)
         if cut:
             self.rfile.read(length // 2)
             self.close_connection = True
             return self.connection.close()
         body = self.rfile.read(length)
-        if busy:
+        if busy or state["away"] == ("lists" if "list-type" in query else "objects"):
             return self.error(503, "SlowDown")
         if not self.signed(path, query, body):
             return self.error(403, "SignatureDoesNotMatch")
@@ -120,17 +137,22 @@ class Handler(BaseHTTPRequestHandler):
                 wanted = body.decode().count("<PartNumber>")
                 if wanted != len(parts) or any(t not in body.decode() for t, _ in parts.values()):
                     return self.error(400, "InvalidPart")
-                objects[key] = b"".join(parts[n][1] for n in sorted(parts))
+                put(key, b"".join(parts[n][1] for n in sorted(parts)))
             del uploads[args["uploadId"]]
             return self.reply(204 if self.command == "DELETE" else 200, b"")
         if "list-type" in args:
-            names = sorted(k for k in objects if k.startswith(args.get("prefix", "")))
+            prefix = args.get("prefix", "")
+            names = sorted(k for k in objects if k.startswith(prefix))
+            if "delimiter" in args:
+                names = [k for k in names if args["delimiter"] not in k[len(prefix):]]
             names = [k for k in names if k > args.get("continuation-token", "")]
-            rows = "".join(f"<Contents><Key>{escape(k)}</Key><Size>{len(objects[k])}</Size></Contents>" for k in names[:PAGE])
+            rows = "".join(f"<Contents><Key>{escape(k)}</Key><LastModified>{dates.get(k, '')}</LastModified>"
+                           f"<ETag>&quot;{hashlib.md5(objects[k]).hexdigest()}&quot;</ETag><Size>{len(objects[k])}</Size>"
+                           "</Contents>" for k in names[:PAGE])
             more = f"<NextContinuationToken>{escape(names[PAGE - 1])}</NextContinuationToken>" if len(names) > PAGE else ""
             return self.reply(200, f"<R>{rows}{more}</R>".encode())
         if self.command == "PUT":
-            objects[key] = body
+            put(key, body)
             return self.reply(200, ETag=tag)
         if self.command == "DELETE":
             objects.pop(key, None)
