@@ -3,17 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/map.h"
 #include "env/file/file.h"
 #include "env/file/grow.h"
+#include "web/bucket.h"
+#include "web/objects.h"
 
-typedef struct fresh {
+typedef struct listed {
     const char *name;
-    int64_t changed_ns;
-} fresh;
+    uint64_t stamp;  /* another one when it was written anew; 0: it is passed over */
+    int64_t changed; /* a number that grows with the time */
+} listed;
 
 struct ru_follow {
     const char *dir;
+    ru_bucket *bucket; /* NULL: `dir` is a folder */
     ru_arena arena;    /* dir */
     ru_arena looks[2]; /* of the last look and the one before */
     uint32_t last;
@@ -28,14 +33,29 @@ static ru_status full(const ru_follow *f, ru_err *err)
     return RU_FAIL(err, RU_E_MEM, "no memory for the files of %s", f->dir);
 }
 
-ru_status ru_follow_open(const char *dir, ru_follow **out, ru_err *err)
+static ru_status find(ru_follow *f, const char *dir, bool (*over)(void *self), void *self,
+                      ru_err *err)
 {
-    if (!ru_path_is_dir(dir)) {
+    if (ru_object_address(dir)) {
+        RU_TRY(ru_bucket_open(dir, &f->bucket, err));
+        ru_bucket_until(f->bucket, over, self);
+    } else if (!ru_path_is_dir(dir)) {
         return RU_FAIL(err, RU_E_MISSING,
                        "data.follow: %s is no folder; data.train names the folder to which new "
                        "files come",
                        dir);
     }
+    int64_t n = (int64_t)strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') {
+        n--;
+    }
+    f->dir = ru_arena_strn(&f->arena, dir, n);
+    return f->dir != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the files of %s", dir);
+}
+
+ru_status ru_follow_open(const char *dir, bool (*over)(void *self), void *self, ru_follow **out,
+                         ru_err *err)
+{
     ru_follow *f = calloc(1, sizeof *f);
     if (f == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the files of %s", dir);
@@ -43,10 +63,10 @@ ru_status ru_follow_open(const char *dir, ru_follow **out, ru_err *err)
     ru_arena_init(&f->arena, 0);
     ru_arena_init(&f->looks[0], 0);
     ru_arena_init(&f->looks[1], 0);
-    f->dir = ru_arena_str(&f->arena, dir);
-    if (f->dir == NULL) {
+    ru_status st = find(f, dir, over, self, err);
+    if (st != RU_OK) {
         ru_follow_close(f);
-        return RU_FAIL(err, RU_E_MEM, "no memory for the files of %s", dir);
+        return st;
     }
     *out = f;
     return RU_OK;
@@ -58,6 +78,7 @@ void ru_follow_close(ru_follow *f)
         return;
     }
     ru_log_file_close(f->notes);
+    ru_bucket_close(f->bucket);
     ru_map_fini(&f->known);
     ru_arena_fini(&f->looks[0]);
     ru_arena_fini(&f->looks[1]);
@@ -84,64 +105,113 @@ static bool is_plain(const char *name, ru_arena *arena)
 
 static int by_age(const void *a, const void *b)
 {
-    const fresh *x = a, *y = b;
-    int c = (x->changed_ns > y->changed_ns) - (x->changed_ns < y->changed_ns);
+    const listed *x = a, *y = b;
+    int c = (x->changed > y->changed) - (x->changed < y->changed);
     return c != 0 ? c : strcmp(x->name, y->name);
 }
 
-/* Of the names of the folder those that are fresh. */
-static ru_status compare(ru_follow *f, char **names, uint32_t n, ru_arena *arena, fresh *out,
-                         uint32_t *n_out, ru_err *err)
+static ru_status list_folder(const ru_follow *f, ru_arena *arena, listed **out, uint32_t *n,
+                             ru_err *err)
 {
-    ru_map seen;
-    ru_map_init(&seen, arena, 0);
-    for (uint32_t k = 0; k < n; k++) {
-        if (ru_map_get_c(&f->known, names[k]) != NULL || !is_plain(names[k], arena)) {
-            continue;
+    char **names;
+    RU_TRY(ru_dir_list(f->dir, arena, &names, n, err));
+    listed *all = RU_NEW(arena, listed, *n + 1);
+    for (uint32_t k = 0; all != NULL && k < *n; k++) {
+        all[k].name = names[k];
+        if (ru_map_get_c(&f->known, names[k]) != NULL) {
+            continue; /* nobody needs its stamp */
         }
         const char *path = ru_path_join(arena, f->dir, names[k]);
         if (path == NULL) {
             return full(f, err);
         }
-        uint64_t stamp = ru_path_is_file(path) && ru_path_bytes(path) > 0 ? ru_path_stamp(path) : 0;
-        if (stamp == 0) {
+        if (ru_path_is_file(path) && ru_path_bytes(path) > 0) {
+            all[k].stamp = ru_path_stamp(path);
+            all[k].changed = ru_path_changed_ns(path);
+        }
+    }
+    *out = all;
+    return all != NULL ? RU_OK : full(f, err);
+}
+
+/* The digits of 2026-11-30T02:55:01.250Z, of which fractions may be missing. */
+static int64_t time_of(const char *text)
+{
+    int64_t t = 0;
+    for (uint32_t digits = 0; digits < 17; text += *text != '\0') {
+        if ((*text >= '0' && *text <= '9') || *text == '\0') {
+            t = 10 * t + (*text != '\0' ? *text - '0' : 0);
+            digits++;
+        }
+    }
+    return t;
+}
+
+static ru_status list_bucket(const ru_follow *f, ru_arena *arena, listed **out, uint32_t *n,
+                             ru_err *err)
+{
+    ru_bucket_object *objects;
+    RU_TRY(ru_bucket_list(f->bucket, false, arena, &objects, n, err));
+    listed *all = RU_NEW(arena, listed, *n + 1);
+    for (uint32_t k = 0; all != NULL && k < *n; k++) {
+        const ru_bucket_object *o = &objects[k];
+        const char *text =
+            ru_arena_printf(arena, "%lld %s %s", (long long)o->size_bytes, o->tag, o->changed);
+        if (text == NULL) {
+            return full(f, err);
+        }
+        bool file = o->size_bytes > 0 && strchr(o->key, '/') == NULL;
+        all[k] = (listed){.name = o->key, .changed = time_of(o->changed)};
+        all[k].stamp = file ? ru_hash128_bytes(text, (int64_t)strlen(text)).low | 1 : 0;
+    }
+    *out = all;
+    return all != NULL ? RU_OK : full(f, err);
+}
+
+/* Those that are fresh come first. */
+static ru_status compare(ru_follow *f, listed *all, uint32_t *n, ru_arena *arena, ru_err *err)
+{
+    ru_map seen;
+    uint32_t fresh = 0;
+    ru_map_init(&seen, arena, 0);
+    for (uint32_t k = 0; k < *n; k++) {
+        if (all[k].stamp == 0 || ru_map_get_c(&f->known, all[k].name) != NULL ||
+            !is_plain(all[k].name, arena)) {
             continue;
         }
-        const uint64_t *before = ru_map_get_c(&f->seen, names[k]);
-        uint64_t *now = ru_map_put_c(&seen, names[k], NULL);
+        const uint64_t *before = ru_map_get_c(&f->seen, all[k].name);
+        uint64_t *now = ru_map_put_c(&seen, all[k].name, NULL);
         if (now == NULL) {
             return full(f, err);
         }
-        *now = stamp;
-        if (before != NULL && *before == stamp) {
-            out[(*n_out)++] = (fresh){names[k], ru_path_changed_ns(path)};
+        *now = all[k].stamp;
+        if (before != NULL && *before == all[k].stamp) {
+            all[fresh++] = all[k];
         }
     }
     f->seen = seen;
+    *n = fresh;
     return RU_OK;
 }
 
 ru_status ru_follow_look(ru_follow *f, const char *const **names, uint32_t *n, ru_err *err)
 {
     ru_arena *arena = &f->looks[1 - f->last];
-    char **all;
-    uint32_t n_all, n_found = 0;
+    listed *all;
+    uint32_t found;
     ru_arena_fini(arena);
     ru_arena_init(arena, 0);
-    RU_TRY(ru_dir_list(f->dir, arena, &all, &n_all, err));
-    fresh *found = RU_NEW(arena, fresh, n_all + 1);
-    const char **out = RU_NEW(arena, const char *, n_all + 1);
-    if (found == NULL || out == NULL) {
-        return full(f, err);
-    }
-    RU_TRY(compare(f, all, n_all, arena, found, &n_found, err));
+    RU_TRY(f->bucket != NULL ? list_bucket(f, arena, &all, &found, err)
+                             : list_folder(f, arena, &all, &found, err));
+    const char **out = RU_NEW(arena, const char *, found + 1);
+    RU_TRY(out != NULL ? compare(f, all, &found, arena, err) : full(f, err));
     f->last = 1 - f->last;
-    qsort(found, n_found, sizeof *found, by_age);
-    for (uint32_t k = 0; k < n_found; k++) {
-        out[k] = found[k].name;
+    qsort(all, found, sizeof *all, by_age);
+    for (uint32_t k = 0; k < found; k++) {
+        out[k] = all[k].name;
     }
     *names = out;
-    *n = n_found;
+    *n = found;
     return RU_OK;
 }
 
@@ -196,14 +266,14 @@ static ru_status read_notes(ru_follow *f, const char *path, ru_arena *arena, ru_
     return RU_OK;
 }
 
-ru_status ru_follow_begin(ru_follow *f, const char *notes, ru_err *err)
+ru_status ru_follow_begin(ru_follow *f, const char *notes, bool goes_on, ru_err *err)
 {
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    ru_status st = ru_path_exists(notes) ? read_notes(f, notes, &scratch, err) : RU_OK;
+    ru_status st = goes_on && ru_path_exists(notes) ? read_notes(f, notes, &scratch, err) : RU_OK;
     ru_arena_fini(&scratch);
     RU_TRY(st);
-    return ru_log_file_open(notes, true, &f->notes, err);
+    return ru_log_file_open(notes, goes_on, &f->notes, err);
 }
 
 ru_status ru_follow_take(ru_follow *f, const char *name, int64_t samples, ru_err *err)

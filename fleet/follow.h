@@ -1,12 +1,13 @@
-/* Files of a folder as samples that follow each other (data.follow): a file counts once it stands
- * still, in the order of arrival, once and for all.
+/* Files of a folder, or objects of a store, as samples that follow each other (data.follow): a file
+ * counts once it stands still, in the order of arrival, once and for all.
  *
  *   look: a file that is as the look before saw it --> fresh --take--> known, a line of
  * RUN/follow.files
  *
  * A line has the number of its samples and its name, so that each sample has a number of its own,
  * the same in every later process of the run. Folders, empty files, and names that begin with a
- * dot or are no UTF-8 are passed over.
+ * dot or are no UTF-8 are passed over. An object is what its size, ETag and date say; those of a
+ * folder are the ones whose keys have no '/' behind it.
  *
  * Thread: one at a time. No clock: the caller lets data.follow pass between two looks. */
 #ifndef RU_FLEET_FOLLOW_H
@@ -24,19 +25,23 @@ typedef struct ru_follow_part {
     int64_t before, samples; /* of the run before the first file; in these */
 } ru_follow_part;
 
-/* Errors: RU_E_MEM, RU_E_MISSING when there is no such folder. */
-RU_MUST_USE ru_status ru_follow_open(const char *dir, ru_follow **out, ru_err *err);
+/* `dir`: a folder, or s3://BUCKET/FOLDER, which nobody asks for yet. `over`: nobody waits for looks
+ * any more; NULL: somebody does. Errors: RU_E_MEM, RU_E_MISSING when there is no such folder; those
+ * of ru_bucket_open. */
+RU_MUST_USE ru_status ru_follow_open(const char *dir, bool (*over)(void *self), void *self,
+                                     ru_follow **out, ru_err *err);
 void ru_follow_close(ru_follow *f); /* NULL is fine */
 /* Names of files that stand still and were not taken, the oldest first. View until the next look.
- * Blocks on I/O. Errors: those of the folder. */
+ * Blocks on I/O. Errors: those of the folder; RU_E_CANCELLED when it was over. */
 RU_MUST_USE ru_status ru_follow_look(ru_follow *f, const char *const **names, uint32_t *n,
                                      ru_err *err);
 /* dir/name in `arena`; NULL: no memory. */
 const char *ru_follow_path(const ru_follow *f, const char *name, ru_arena *arena);
 
-/* What stands in the file `notes` is known, and what is taken is added to it. Errors: RU_E_DATA for
- * a line that makes no sense; those of the file. */
-RU_MUST_USE ru_status ru_follow_begin(ru_follow *f, const char *notes, ru_err *err);
+/* What is taken is added to the file `notes`. goes_on: what stands there is known; else it is of a
+ * run that read nothing, and goes. Errors: RU_E_DATA for a line that makes no sense; those of the
+ * file. */
+RU_MUST_USE ru_status ru_follow_begin(ru_follow *f, const char *notes, bool goes_on, ru_err *err);
 /* The samples of a file come next; 0: it is left out. Its line is in the notes, and on the disk
  * behind ru_follow_sync, which any thread may call. Errors: those of writing. */
 RU_MUST_USE ru_status ru_follow_take(ru_follow *f, const char *name, int64_t samples, ru_err *err);

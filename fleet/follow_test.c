@@ -1,5 +1,6 @@
 /* A file is fresh when two looks saw the same of it, once, the oldest first; notes are read back,
- * also after a kill; samples are found as by walking over all files. */
+ * unless the run read
+ * nothing, also after a kill; samples are found as by walking over all files. */
 #include "fleet/follow.h"
 
 #include <fcntl.h>
@@ -26,7 +27,7 @@ static folder open_folder(void **state)
                 .dir = ru_path_join(&s->arena, s->root, "in"),
                 .notes = ru_path_join(&s->arena, s->root, "notes")};
     assert_ok(ru_dir_make(d.dir, &s->err), s->err);
-    assert_ok(ru_follow_open(d.dir, &d.f, &s->err), s->err);
+    assert_ok(ru_follow_open(d.dir, NULL, NULL, &d.f, &s->err), s->err);
     return d;
 }
 
@@ -56,7 +57,7 @@ static void test_looks(void **state)
 {
     folder d = open_folder(state);
     ru_err *err = &d.s->err;
-    assert_ok(ru_follow_begin(d.f, d.notes, err), *err);
+    assert_ok(ru_follow_begin(d.f, d.notes, true, err), *err);
     assert_fresh(&d, "");
     put(&d, "b", "1", 100);
     put(&d, "a", "1", 200);
@@ -81,7 +82,7 @@ static void test_looks(void **state)
     assert_fresh(&d, "");
     assert_fresh(&d, "a "); /* b was taken, once and for all */
     ru_follow_close(d.f);
-    assert_int_equal(ru_follow_open(d.notes, &d.f, err), RU_E_MISSING);
+    assert_int_equal(ru_follow_open(d.notes, NULL, NULL, &d.f, err), RU_E_MISSING);
 }
 
 static void assert_found(const folder *d, int64_t from, int64_t to, int64_t before, int64_t samples,
@@ -102,7 +103,7 @@ static void test_notes(void **state)
 {
     folder d = open_folder(state);
     ru_err *err = &d.s->err;
-    assert_ok(ru_follow_begin(d.f, d.notes, err), *err);
+    assert_ok(ru_follow_begin(d.f, d.notes, true, err), *err);
     assert_ok(ru_follow_take(d.f, "two words", 3, err), *err);
     assert_ok(ru_follow_take(d.f, "damaged", 0, err), *err);
     assert_ok(ru_follow_take(d.f, "last", 5, err), *err);
@@ -113,23 +114,29 @@ static void test_notes(void **state)
     for (int64_t n = (int64_t)strlen("3 two words\n0 damaged\n5 last\n"); n < (int64_t)sizeof text;
          n++) { /* killed while the next line was being written */
         assert_ok(ru_file_own(d.notes, text, n, err), *err);
-        assert_ok(ru_follow_open(d.dir, &d.f, err), *err);
-        assert_ok(ru_follow_begin(d.f, d.notes, err), *err);
+        assert_ok(ru_follow_open(d.dir, NULL, NULL, &d.f, err), *err);
+        assert_ok(ru_follow_begin(d.f, d.notes, true, err), *err);
         assert_int_equal(ru_follow_samples(d.f), 8);
         assert_found(&d, 2, 4, 0, 8, "two words last ");
         assert_ok(ru_follow_take(d.f, "next", 1, err), *err);
         ru_follow_close(d.f);
-        assert_ok(ru_follow_open(d.dir, &d.f, err), *err);
-        assert_ok(ru_follow_begin(d.f, d.notes, err), *err);
+        assert_ok(ru_follow_open(d.dir, NULL, NULL, &d.f, err), *err);
+        assert_ok(ru_follow_begin(d.f, d.notes, true, err), *err);
         assert_found(&d, 7, 9, 3, 6, "last next ");
         ru_follow_close(d.f);
     }
+    assert_ok(ru_follow_open(d.dir, NULL, NULL, &d.f, err), *err);
+    assert_ok(ru_follow_begin(d.f, d.notes, false, err), *err); /* of a run that read nothing */
+    assert_int_equal(ru_follow_samples(d.f), 0);
+    assert_ok(ru_follow_take(d.f, "last", 2, err), *err);
+    assert_found(&d, 0, 2, 0, 2, "last ");
+    ru_follow_close(d.f);
     static const char *const bad[] = {"3\n",  "x a\n",      "-1 a\n",
                                       "3 \n", "1 a\n2 a\n", "9223372036854775807 a\n"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         assert_ok(ru_file_own(d.notes, bad[k], (int64_t)strlen(bad[k]), err), *err);
-        assert_ok(ru_follow_open(d.dir, &d.f, err), *err);
-        assert_int_equal(ru_follow_begin(d.f, d.notes, err), RU_E_DATA);
+        assert_ok(ru_follow_open(d.dir, NULL, NULL, &d.f, err), *err);
+        assert_int_equal(ru_follow_begin(d.f, d.notes, true, err), RU_E_DATA);
         ru_follow_close(d.f);
     }
 }
@@ -142,7 +149,7 @@ static void test_samples(void **state)
     ru_err *err = &d.s->err;
     int64_t samples[FILES], all = 0;
     ru_rng r = ru_rng_from(5, 0);
-    assert_ok(ru_follow_begin(d.f, d.notes, err), *err);
+    assert_ok(ru_follow_begin(d.f, d.notes, true, err), *err);
     for (uint32_t k = 0; k < FILES; k++) {
         char name[8];
         (void)snprintf(name, sizeof name, "%u", k);

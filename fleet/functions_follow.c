@@ -34,6 +34,16 @@ static bool wait_look(rui_functions *a, ru_time looked, int64_t round)
     return left <= 0 && !a->slot.ending;
 }
 
+/* Does nobody wait for a look any more? The lock is free. */
+static bool is_over(void *self)
+{
+    rui_functions *a = self;
+    ru_mutex_lock(&a->lock);
+    bool over = a->slot.ending || ru_self_stop_asked() != 0;
+    ru_mutex_unlock(&a->lock);
+    return over;
+}
+
 static ru_status not_first(const rui_functions *a, bool late, ru_err *err)
 {
     const char *dir = a->opt->train->job->data.train.at[0];
@@ -41,14 +51,13 @@ static ru_status not_first(const rui_functions *a, bool late, ru_err *err)
                 : RU_FAIL(err, RU_E_CANCELLED, "stopped before a file came to %s", dir);
 }
 
-ru_status rui_functions_first(rui_functions *a, const char *const **files, uint32_t *n, ru_err *err)
+/* Until there are files, or it is too late for them. */
+static ru_status wait_first(rui_functions *a, const char *const **names, uint32_t *n, ru_err *err)
 {
-    const char *dir = a->opt->train->job->data.train.at[0], *const * names;
     int64_t deadline = a->opt->scale.deadline_ns;
     ru_time begun = ru_clock_now();
     a->follow.looked = begun;
-    RU_TRY(ru_follow_open(dir, &a->follow.files, err));
-    RU_TRY(ru_follow_look(a->follow.files, &names, n, err));
+    RU_TRY(ru_follow_look(a->follow.files, names, n, err));
     for (bool told = false; *n == 0;) {
         ru_mutex_lock(&a->lock);
         bool looks = wait_look(a, a->follow.looked, round_ns);
@@ -58,12 +67,22 @@ ru_status rui_functions_first(rui_functions *a, const char *const **files, uint3
         if (!looks || late) {
             return not_first(a, late, err);
         }
-        RU_TRY(ru_follow_look(a->follow.files, &names, n, err));
+        RU_TRY(ru_follow_look(a->follow.files, names, n, err));
         if (*n == 0 && !told) {
-            ru_log(RU_LOG_INFO, "functions", "follow", "waits for the first file in %s", dir);
+            ru_log(RU_LOG_INFO, "functions", "follow", "waits for the first file in %s",
+                   a->opt->train->job->data.train.at[0]);
             told = true;
         }
     }
+    return RU_OK;
+}
+
+ru_status rui_functions_first(rui_functions *a, const char *const **files, uint32_t *n, ru_err *err)
+{
+    const char *dir = a->opt->train->job->data.train.at[0], *const * names;
+    RU_TRY(ru_follow_open(dir, is_over, a, &a->follow.files, err));
+    ru_status st = wait_first(a, &names, n, err);
+    RU_TRY(st == RU_E_CANCELLED ? not_first(a, false, err) : st);
     *n = *n < SHOWN ? *n : SHOWN;
     const char **paths = RU_NEW(&a->follow.arena, const char *, *n);
     for (uint32_t k = 0; k < *n; k++) {
@@ -95,6 +114,15 @@ static ru_status count(rui_functions *a, const char *path, int64_t *samples, ru_
     return RU_OK;
 }
 
+/* A store that is away for a while ends nothing: the next look asks it again. */
+static bool asks_again(ru_status st, const ru_err *err)
+{
+    if (st == RU_E_PEER) {
+        ru_log(RU_LOG_WARN, "functions", "follow", "it is asked again: %s", err->text);
+    }
+    return st == RU_E_PEER;
+}
+
 static ru_status look(rui_functions *a, ru_arena *scratch, ru_err *err)
 {
     ru_follow *f = a->follow.files;
@@ -111,6 +139,9 @@ static ru_status look(rui_functions *a, ru_arena *scratch, ru_err *err)
         ru_status st = count(a, path, &samples, err);
         if (st == RU_E_MISSING) { /* it went away */
             continue;
+        }
+        if (asks_again(st, err)) { /* what came later follows it */
+            break;
         }
         RU_TRY(st);
         ru_mutex_lock(&a->lock);
@@ -148,9 +179,10 @@ static void follow_main(void *self)
         a->follow.looked = ru_clock_now();
         ru_arena_init(&scratch, 0);
         st = look(a, &scratch, &err);
+        st = asks_again(st, &err) ? RU_OK : st;
         ru_arena_fini(&scratch);
     }
-    if (st != RU_OK) {
+    if (st != RU_OK && st != RU_E_CANCELLED) {
         rui_functions_fail(a, st, err.text);
     }
 }
@@ -172,8 +204,8 @@ ru_status rui_functions_follow_open(rui_functions *a, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a name");
     }
     RU_TRY(ru_summed_job(a->run.facts, (int64_t)strlen(a->run.facts), &f->arena, &f->run, err));
-    RU_TRY(ru_follow_begin(f->files, notes, err));
-    RU_TRY(ru_log_file_open(log, true, &f->log, err));
+    RU_TRY(ru_follow_begin(f->files, notes, a->run.step > 0, err));
+    RU_TRY(ru_log_file_open(log, a->run.step > 0, &f->log, err));
     a->slot.arrived = ru_follow_samples(f->files);
     if (a->slot.arrived < a->run.step * a->run.batch) {
         return RU_FAIL(err, RU_E_DATA,

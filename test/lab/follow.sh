@@ -10,14 +10,18 @@
 #   5. damaged files: the run ends with a sentence, or leaves them out with data.strict: false.
 #   6. a file that is written in place while the job begins is not taken before nobody writes any more.
 #   7. what does not go with data.follow is refused by name.
+#   8. notes of a run that has no checkpoint, so read nothing, are forgotten: its files may be gone.
+#   9. objects of a store come as files do, with lists in pages and odd keys; one that is gone before it is counted
+#      is none, one that changes behind that ends the run with a sentence; a store that is away is asked again.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-follow-XXXXXX")
 run=
+store=
 failed=0
 cleanup() {
-    kill -9 $run 2>/dev/null || true
+    kill -9 $run $store 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -68,11 +72,11 @@ waits_after() { # OUT STEP: has it saved this step, and waits?
     [[ -s $1/checkpoints/$(printf %09d "$2")/state.json ]] &&
         tail -1 "$1/follow.jsonl" | grep -q "\"step\":$2,.*\"workers\":0"
 }
-noted() { # NAME
-    grep -qs " $1\$" slow/follow.files
+noted() { # OUT NAME
+    grep -qs " $2\$" "$1/follow.files"
 }
 written() { # a sample more each half second, which a start outruns, until the other file is noted
-    noted a.csv || { cat line.txt >>in/b.csv && sleep 0.5 && return 1; }
+    noted slow a.csv || { cat line.txt >>in/b.csv && sleep 0.5 && return 1; }
 }
 no_instance() {
     ! pgrep -P "$run" >/dev/null
@@ -166,7 +170,7 @@ comes a.csv 0 40
 rows 40 1 >line.txt
 start slow -w 1 --set data.follow=8s
 until_true "no line of the first file" written
-until_true "no line of the second file" noted b.csv
+until_true "no line of the second file" noted slow b.csv
 kill -TERM "$run"
 ends slow
 grep -q ' 1 new file, 40 samples in all' slow.log || fail "a file that is written in place is taken: $(cat slow.log)"
@@ -185,4 +189,84 @@ refused 'does not go with data.validation' --functions local -w 1 --set data.val
 refused 'needs one folder' --functions local -w 1 --set data.format=idx
 refused 'is no folder' --functions local -w 1 --set 'data.train=[job.yaml]'
 refused 'expected --memory MB' --functions local -w 1 --memory 512:1024
+
+# 8.
+rm -r in && mkdir in
+comes a.csv 0 40
+start anew -w 1
+until_true "its steps" waits_after anew 2
+kill -9 "$run"
+wait "$run" 2>/dev/null || true
+rm -r anew/checkpoints in/a.csv
+comes b.csv 40 60
+start anew -w 1 --resume
+until_true "steps of what is there" waits_after anew 3
+kill -TERM "$run"
+ends anew
+[[ $(cat anew/follow.files) == '60 b.csv' ]] || fail "notes of a run that read nothing: $(cat anew/follow.files)"
+
+# 9.
+python3 "$here/s3_store.py" page=2 >s3.port &
+store=$!
+for _ in $(seq 1 30000); do
+    [[ -s s3.port ]] && break
+    sleep 0.01
+done
+export AWS_ACCESS_KEY_ID=someone AWS_SECRET_ACCESS_KEY=something AWS_ENDPOINT_URL=http://127.0.0.1:$(head -1 s3.port)
+store() { # METHOD PATH [FILE]
+    python3 - "$AWS_ENDPOINT_URL" "$@" <<'PY' || fail "the store does not answer"
+import sys, urllib.parse, urllib.request
+method, path = sys.argv[2:4]
+body = open(sys.argv[4], "rb").read() if len(sys.argv) > 4 else None
+urllib.request.urlopen(urllib.request.Request(sys.argv[1] + urllib.parse.quote(path, "/?"), body, method=method)).read()
+PY
+}
+arrives() { # KEY FIRST N
+    rows "$2" "$3" >object.csv
+    store PUT "/_objects/$1" object.csv
+}
+sed -i 's|train: \[in\]|train: ["s3://bucket/in/"]|' job.yaml
+: >empty.csv
+store PUT /_objects/in/ empty.csv
+store PUT /_objects/in/empty empty.csv
+arrives in/.hidden 0 20
+arrives in/folder/x.csv 0 20
+arrives other/x.csv 0 20
+start far -w 1:2
+until_true "no word that it waits" logged far 'waits for the first file in s3://bucket/in/'
+arrives 'in/b & <c> ä' 0 70
+until_true "three steps of 70 samples" waits_after far 3
+store GET '/_away?lists'
+arrives in/z 70 10
+arrives in/d.csv 80 10
+arrives in/a 90 10
+until_true "no word that the store is away" logged far 'waits for s3://bucket/in/, which has given no good answer yet'
+store GET '/_away?'
+until_true "what came meanwhile" waits_after far 5
+store GET '/_away?objects'
+arrives in/gone 100 20
+until_true "no word that an object cannot be read" logged far 'it is asked again: a new file, s3://bucket/in/gone'
+store DELETE /_objects/in/gone
+arrives in/c.csv 100 20
+store GET '/_away?'
+until_true "what came behind an object that is gone" waits_after far 6
+store GET '/_away?lists'
+kill -TERM "$run"
+ends far
+[[ $(tr '\n' ';' <far/follow.files) == '70 b & <c> ä;10 z;10 d.csv;10 a;20 c.csv;' ]] || fail "the order of objects: $(cat far/follow.files)"
+one 6
+python3 "$here/same_model.py" far one 1e-5 || fail "the model is another one than that of one process"
+store GET '/_away?'
+arrives in/e.csv 120 19
+start far -w 1 --resume
+until_true "the rest of it" noted far e.csv
+arrives in/e.csv 120 9
+arrives in/f.csv 139 41
+wait "$run" && fail "an object that changed is read"
+run=
+grep -q 's3://bucket/in/e.csv and the files behind it have 50 samples, but they had 60' far.log || fail "an object that changed: $(tail -3 far.log)"
+refused 'needs one folder' --functions local -w 1 --set 'data.train=["https://127.0.0.1/in"]'
+AWS_SECRET_ACCESS_KEY=another refused 's3://bucket/in/: the server refuses access' --functions local -w 1
+kill $store
+store=
 exit $failed

@@ -15,12 +15,12 @@ static const ru_conf_field data_fields[] = {
            "files or folders of the training data, relative to the job file's folder, or "
            "addresses (https://, s3://)"),
     RU_ROW(TEXT_LIST, ru_job_data, test, "[]", "files or folders of the test data"),
-    RU_ROW_AS(
-        "follow", TIME, ru_job_data, follow_ns, "0s",
-        "with --functions: files that come to the folder of 'train' are new samples, each used "
-        "once, in the order of arrival; a file counts when its size and time are the same "
-        "in two looks that are so long apart; 0s: no",
-        RU_IN(0, 1e18)),
+    RU_ROW_AS("follow", TIME, ru_job_data, follow_ns, "0s",
+              "with --functions: files that come to the folder of 'train', or objects to "
+              "s3://BUCKET/FOLDER, are new samples, each used once, in the order of arrival; a "
+              "file counts when its size and time are the same in two looks that are so long "
+              "apart; 0s: no",
+              RU_IN(0, 1e18)),
     RU_ROW(I64, ru_job_data, follow_queue, "0",
            "data.follow, -w MIN:MAX: one worker for each so many samples that wait; 0: 16 batches",
            RU_IN(0, 1e15)),
@@ -182,10 +182,11 @@ ru_status rui_job_follow_check(const ru_job *job, ru_err *err)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(able); k++) {
         fits = fits || strcmp(formats[d->format], able[k]) == 0;
     }
-    if (!fits || d->train.n != 1 || ru_data_is_address(d->train.at[0])) {
+    bool address = d->train.n == 1 && ru_data_is_address(d->train.at[0]);
+    if (!fits || d->train.n != 1 || (address && strncmp(d->train.at[0], "s3://", 5) != 0)) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "data.follow needs one folder as data.train, with files of format csv, "
-                       "libsvm, tar or tfrecord");
+                       "data.follow needs one folder as data.train, here or s3://BUCKET/FOLDER, "
+                       "with files of format csv, libsvm, tar or tfrecord");
     }
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         if (rows[k].set) {
