@@ -94,6 +94,7 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
                                .listen = s->opt.listen,
                                .token = s->opt.token,
                                .open_path = "/",
+                               .openai = "/v1/",
                                .cert = s->opt.cert,
                                .key = s->opt.key,
                                .conns_max = conns_max(),

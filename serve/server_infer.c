@@ -497,14 +497,9 @@ static ru_status read_call(rui_call *c, ru_err *err)
 {
     const ru_served_facts *f = ru_served_facts_get(c->version->served);
     const char *header = ru_http_asked(c->r, "Inference-Header-Content-Length");
-    const char *coding = ru_http_asked(c->r, "Content-Encoding");
     uint32_t slot[RU_OIP_TENSORS_MAX], n;
     ru_oip_tensor out[RU_OIP_TENSORS_MAX];
     int64_t json_bytes = -1;
-    if (coding != NULL && strcmp(coding, "identity") != 0) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "bodies in Content-Encoding %.40s are not taken",
-                       coding);
-    }
     if (header != NULL && (!ru_str_i64(ru_str_c(header), &json_bytes) || json_bytes < 0)) {
         return RU_FAIL(err, RU_E_DATA, "Inference-Header-Content-Length '%.40s' is not a length",
                        header);

@@ -239,23 +239,31 @@ static void put_triton(ru_server *s, rui_version *v, ru_text *t)
     put_stats(s, v, t, rui_stats_triton);
 }
 
-/* The models that write texts, as OpenAI lists them. */
+static void put_openai_model(ru_json *j, const rui_version *v)
+{
+    ru_json_open(j, NULL, '{');
+    ru_json_str(j, "id", v->model);
+    ru_json_str(j, "object", "model");
+    ru_json_i64(j, "created", 0);
+    ru_json_str(j, "owned_by", "rubato");
+    ru_json_close(j);
+}
+
+/* One, or (v NULL) all models that write texts, as OpenAI has them. */
 static void put_openai_models(ru_server *s, rui_version *v, ru_text *t)
 {
     ru_json j = ru_json_into(t);
-    (void)v;
+    if (v != NULL) {
+        put_openai_model(&j, v);
+        return;
+    }
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "object", "list");
     ru_json_open(&j, "data", '[');
     for (const rui_version *k = s->versions; k != NULL; k = k->next) {
         if (k->state == RUI_READY && k->scribe != NULL &&
             rui_version_find(s, ru_str_c(k->model), (ru_str){0}) == k) {
-            ru_json_open(&j, NULL, '{');
-            ru_json_str(&j, "id", k->model);
-            ru_json_str(&j, "object", "model");
-            ru_json_i64(&j, "created", 0);
-            ru_json_str(&j, "owned_by", "rubato");
-            ru_json_close(&j);
+            put_openai_model(&j, k);
         }
     }
     ru_json_close(&j);
@@ -450,18 +458,24 @@ static void give_page(ru_http_request *r)
                                        .n_spans = 1});
 }
 
-/* /v1/what */
-static void route_openai(ru_server *s, ru_http_request *r, ru_str what)
+/* /v1/completions, /v1/models[/M] */
+static void route_openai(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n)
 {
-    bool post = ru_str_eq_c(what, "completions");
-    if (!post && !ru_str_eq_c(what, "models")) {
+    bool models = n > 0 && ru_str_eq_c(part[0], "models") && n < 3;
+    bool post = n == 1 && ru_str_eq_c(part[0], "completions");
+    rui_version *v = models && n == 2 ? rui_version_find(s, part[1], (ru_str){0}) : NULL;
+    if (!post && !models) {
         ru_http_refuse(r, 404, "v1 has completions and models", 0);
     } else if (!is(r, post ? "POST" : "GET")) {
         wrong_method(r, post ? "POST" : "GET");
     } else if (post) {
         rui_completions(s, r);
+    } else if (n == 2 && v != NULL && (v->state != RUI_READY || s->stopping)) {
+        rui_not_ready(s, v, r);
+    } else if (n == 2 && (v == NULL || v->scribe == NULL)) {
+        ru_http_refuse(r, 404, "no model of this name writes texts here; /v1/models has those", 0);
     } else {
-        give(s, NULL, r, JSON, put_openai_models);
+        give(s, v, r, JSON, put_openai_models);
     }
 }
 
@@ -490,8 +504,8 @@ void rui_route(void *self, ru_http_request *r)
         give(s, NULL, r, PROMETHEUS, put_triton);
     } else if (n == 0 && is(r, "GET")) {
         give_page(r);
-    } else if (n == 2 && ru_str_eq_c(part[0], "v1")) {
-        route_openai(s, r, part[1]);
+    } else if (n > 1 && ru_str_eq_c(part[0], "v1")) {
+        route_openai(s, r, part + 1, n - 1);
     } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
     } else if (n > 1 && ru_str_eq_c(part[1], "repository")) {

@@ -83,18 +83,31 @@ static enum MHD_Result answer(ru_http *h, struct MHD_Connection *c, unsigned cod
     return ok;
 }
 
-enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, uint32_t code, const char *text)
+void rui_http_sentence(const ru_http *h, const char *path, uint32_t status, const char *sentence,
+                       ru_text *t)
 {
-    char line[6 * RU_ERR_TEXT_MAX + 16];
+    bool openai = h->opt.openai != NULL && strncmp(path, h->opt.openai, strlen(h->opt.openai)) == 0;
+    ru_text_put(t, openai ? "{\"error\":{\"message\":" : "{\"error\":");
+    ru_text_json(t, ru_str_c(sentence));
+    if (openai) {
+        ru_text_put(t, status < 500 ? ",\"type\":\"invalid_request_error\""
+                                    : ",\"type\":\"server_error\"");
+        ru_text_put(t, ",\"param\":null,\"code\":null}");
+    }
+    ru_text_put(t, "}");
+}
+
+enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, const char *path,
+                             uint32_t status, const char *text)
+{
+    char line[RUI_HTTP_SENTENCE_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     if (h->opt.request == NULL) {
         ru_text_putf(&t, "%s\n", text);
-        return answer(h, c, code, "text/plain; charset=utf-8", line, t.n);
+        return answer(h, c, status, "text/plain; charset=utf-8", line, t.n);
     }
-    ru_text_put(&t, "{\"error\":"); /* as ru_http_refuse */
-    ru_text_json(&t, ru_str_c(text));
-    ru_text_put(&t, "}");
-    return answer(h, c, code, "application/json", line, t.n);
+    rui_http_sentence(h, path, status, text, &t);
+    return answer(h, c, status, "application/json", line, t.n);
 }
 
 static enum MHD_Result give_page(ru_http *h, struct MHD_Connection *c, const char *path)
@@ -102,9 +115,9 @@ static enum MHD_Result give_page(ru_http *h, struct MHD_Connection *c, const cha
     ru_http_page page = {0};
     ru_err err = {0};
     ru_status st = h->opt.page(h->opt.self, path, &page, &err);
-    enum MHD_Result ok = st != RU_OK ? rui_http_say(h, c, 503, err.text)
+    enum MHD_Result ok = st != RU_OK ? rui_http_say(h, c, path, 503, err.text)
                          : page.text == NULL
-                             ? rui_http_say(h, c, 404, "there is no such page")
+                             ? rui_http_say(h, c, path, 404, "there is no such page")
                              : answer(h, c, 200, page.type, page.text, page.size_bytes);
     if (h->opt.done != NULL) {
         h->opt.done(h->opt.self);
@@ -112,27 +125,36 @@ static enum MHD_Result give_page(ru_http *h, struct MHD_Connection *c, const cha
     return ok;
 }
 
+/* "http://host/path" is "/path". */
+static const char *origin_form(const char *path)
+{
+    const char *host = path[0] != '/' ? strstr(path, "://") : NULL;
+    const char *own = host != NULL ? strchr(host + 3, '/') : path;
+    return own != NULL ? own : "/";
+}
+
 static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const char *path,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_bytes, void **state)
 {
     ru_http *h = self;
+    path = origin_form(path);
     if (h->opt.request != NULL) {
         bool open = h->opt.open_path != NULL && strcmp(path, h->opt.open_path) == 0 &&
                     strcmp(method, "GET") == 0;
         return *state != NULL || open || may_read(h, c)
                    ? rui_http_step(h, c, path, method, version, body, body_bytes, state)
-                   : rui_http_say(h, c, 401, NEEDS_TOKEN);
+                   : rui_http_say(h, c, path, 401, NEEDS_TOKEN);
     }
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         *body_bytes = 0;
-        return rui_http_say(h, c, 405, "only GET and HEAD are answered");
+        return rui_http_say(h, c, path, 405, "only GET and HEAD are answered");
     }
     if (*state == NULL) { /* the first call is before the body, of which GET has none */
         *state = h;
         return MHD_YES;
     }
-    return may_read(h, c) ? give_page(h, c, path) : rui_http_say(h, c, 401, NEEDS_TOKEN);
+    return may_read(h, c) ? give_page(h, c, path) : rui_http_say(h, c, path, 401, NEEDS_TOKEN);
 }
 
 /* -- in the loop ---------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ typedef struct ru_http_options {
     const char *listen;     /* "PORT": this machine only; ":PORT": all interfaces; HOST:PORT */
     const char *token;      /* NULL: everybody may read */
     const char *open_path;  /* everybody may GET it, also with a token; NULL: none */
+    const char *openai;     /* refusals of paths that begin so are of OpenAI's form; NULL: none */
     const char *cert, *key; /* PEM: TLS, of the certificate (its chain behind it); NULL: none */
     /* 0: 32. Where requests are answered, those who ask nothing for longest make room for others;
      * more wait until there is some. A fourth of them may send no more and wait for answers. */
@@ -99,7 +100,8 @@ bool ru_http_sends(const ru_http *h);
 const char *ru_http_asked(const ru_http_request *r, const char *name);
 /* End `r` with one answer; `r` is invalid then. */
 void ru_http_answer(ru_http_request *r, const ru_http_reply *a);
-/* End `r` with a sentence as JSON, {"error":"..."}; copied. retry_s: Retry-After; 0: not said. */
+/* End `r` with a sentence as JSON, {"error":"..."} or OpenAI's {"error":{"message":"...",
+ * "type":"...","param":null,"code":null}}; copied. retry_s: Retry-After; 0: not said. */
 void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s);
 /* Begin an answer of unknown length (chunked); fields are copied. */
 void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,

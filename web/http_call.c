@@ -3,6 +3,7 @@
 #ifdef RU_HAS_MHD
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -134,15 +135,50 @@ static bool room(rui_http_call *k, int64_t bytes)
     return true;
 }
 
-static enum MHD_Result too_large(ru_http *h, struct MHD_Connection *c)
+/* What its head says of the body. */
+typedef struct about {
+    uint32_t lengths, codings; /* fields of it */
+    bool chunked, coded;
+} about;
+
+static enum MHD_Result on_field(void *self, enum MHD_ValueKind kind, const char *name,
+                                const char *value)
+{
+    (void)kind;
+    about *a = self;
+    if (strcasecmp(name, "Content-Length") == 0) {
+        a->lengths++;
+    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        a->codings++;
+        a->chunked = value != NULL && strcasecmp(value, "chunked") == 0;
+    } else if (strcasecmp(name, "Content-Encoding") == 0) {
+        a->coded = a->coded || (value != NULL && strcasecmp(value, "identity") != 0);
+    }
+    return MHD_YES;
+}
+
+static enum MHD_Result refuse(ru_http *h, struct MHD_Connection *c, const char *path,
+                              uint32_t status)
 {
     char text[128];
     ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "a body may have at most %lld bytes", (long long)h->opt.body_max_bytes);
-    return rui_http_say(h, c, 413, text);
+    switch (status) {
+    case 400:
+        ru_text_put(&t, "the head must say once how long the body is: by Content-Length, or by "
+                        "Transfer-Encoding: chunked");
+        break;
+    case 413:
+        ru_text_putf(&t, "a body may have at most %lld bytes", (long long)h->opt.body_max_bytes);
+        break;
+    case 415:
+        ru_text_put(&t, "bodies with a Content-Encoding are not taken; send this one as it is");
+        break;
+    default:
+        ru_text_put(&t, "bodies of other requests take all memory for bodies; try again");
+        break;
+    }
+    return rui_http_say(h, c, path, status, text);
 }
-
-static const char BUSY[] = "bodies of other requests take all memory for bodies; try again";
 
 static rui_http_conn *conn_of(const ru_http *h, struct MHD_Connection *c)
 {
@@ -155,9 +191,14 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
                              const char *method, const char *version, void **state)
 {
     int64_t n = announced(h, c);
-    if (n > h->opt.body_max_bytes &&
-        h->lookup_connection_value(c, MHD_HEADER_KIND, "Expect") != NULL) {
-        return too_large(h, c); /* the client waits with the body */
+    about a = {0};
+    (void)h->get_connection_values(c, MHD_HEADER_KIND, on_field, &a);
+    if (a.lengths + a.codings > 1 || (a.codings > 0 && !a.chunked)) {
+        return refuse(h, c, path, 400); /* where it ends is unknown: the connection does, too */
+    }
+    uint32_t status = n > h->opt.body_max_bytes ? 413 : a.coded ? 415 : 0;
+    if (status != 0 && h->lookup_connection_value(c, MHD_HEADER_KIND, "Expect") != NULL) {
+        return refuse(h, c, path, status); /* the client waits with the body */
     }
     rui_http_call *k = calloc(1, sizeof *k);
     rui_http_conn *conn = conn_of(h, c);
@@ -177,7 +218,7 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
     }
     k->r = (ru_http_request){.method = method, .path = path, .since = ru_clock_now()};
     *state = k;
-    k->status = n > h->opt.body_max_bytes ? 413 : n > 0 && !room(k, n) ? 503 : 0;
+    k->status = status != 0 ? status : n > 0 && !room(k, n) ? 503 : 0;
     return MHD_YES;
 }
 
@@ -219,7 +260,7 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
     }
     if (k->state == RUI_HTTP_READING) {
         if (k->status != 0) {
-            return k->status == 413 ? too_large(h, c) : rui_http_say(h, c, 503, BUSY);
+            return refuse(h, c, path, k->status);
         }
         k->r.body = k->body;
         k->state = RUI_HTTP_HELD;
@@ -231,7 +272,7 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
         }
     }
     if (k->late) {
-        return rui_http_say(h, c, 504, "the answer took longer than the server allows");
+        return rui_http_say(h, c, path, 504, "the answer took longer than the server allows");
     }
     return k->response != NULL ? queue(k) : MHD_NO;
 }
@@ -397,12 +438,11 @@ void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
 
 void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s)
 {
-    enum { BYTES = 6 * RU_ERR_TEXT_MAX + 16 };
     char after[24];
     ru_text at = ru_text_into(after, sizeof after);
     ru_text_putf(&at, "%lld", (long long)retry_s);
     const ru_http_field fields[] = {{"Content-Type", "application/json"}, {"Retry-After", after}};
-    char *p = malloc(BYTES);
+    char *p = malloc(RUI_HTTP_SENTENCE_BYTES);
     ru_http_reply a = {.status = status,
                        .fields = fields,
                        .n_fields = retry_s > 0 ? 2 : 1,
@@ -410,10 +450,9 @@ void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, i
                        .self = p};
     ru_http_span span = {0};
     if (p != NULL) {
-        ru_text t = ru_text_into(p, BYTES);
-        ru_text_put(&t, "{\"error\":");
-        ru_text_json(&t, ru_str_c(sentence));
-        ru_text_put(&t, "}");
+        const ru_http *h = ((rui_http_call *)(void *)r)->http;
+        ru_text t = ru_text_into(p, RUI_HTTP_SENTENCE_BYTES);
+        rui_http_sentence(h, r->path, status, sentence, &t);
         span = (ru_http_span){p, t.n};
         a.spans = &span;
         a.n_spans = 1;

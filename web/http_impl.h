@@ -24,6 +24,7 @@
     X(get_timeout)                                        \
     X(get_daemon_info)                                    \
     X(get_connection_info)                                \
+    X(get_connection_values)                              \
     X(lookup_connection_value)                            \
     X(create_response_from_buffer)                        \
     X(create_response_from_buffer_with_free_callback_cls) \
@@ -91,9 +92,13 @@ struct ru_http {
 };
 
 /* http.c: a sentence as response, queued at once: JSON where requests are answered, else text. */
-enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, uint32_t status,
-                             const char *text);
-void rui_http_soon(ru_http *h); /* the library runs again soon */
+enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, const char *path,
+                             uint32_t status, const char *text);
+/* The body of a refusal. */
+void rui_http_sentence(const ru_http *h, const char *path, uint32_t status, const char *sentence,
+                       ru_text *t);
+enum { RUI_HTTP_SENTENCE_BYTES = 6 * RU_ERR_TEXT_MAX + 96 }; /* of it at most */
+void rui_http_soon(ru_http *h);                              /* the library runs again soon */
 
 /* http_call.c: one step of a request, as the library asks for it. */
 enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *path,

@@ -502,7 +502,50 @@ static void survives_noise(void **state)
     close_all(&w);
 }
 
-RU_TESTS(web_http, cmocka_unit_test(answers_late_and_in_spans),
+/* A body whose end the head says twice, or not, is refused with its connection: a proxy before the
+ * server may see another end. */
+static void one_end_of_a_body(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *status, *word;
+    } rows[] = {
+        {"Content-Length: 2\r\nContent-Length: 3\r\n\r\nokx", "400", "once"},
+        {"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "400",
+         "once"},
+        {"Transfer-Encoding: gzip\r\n\r\nok", "400", "once"},
+        {"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "400", "once"},
+        {"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok", "415", "Content-Encoding"},
+        {"Content-Encoding: br\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", "415",
+         "Content-Encoding"},
+    };
+    world w;
+    if (!open_with(&w, (ru_http_options){.openai = "/v1/"})) {
+        skip();
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        int fd = dial(&w);
+        say(fd,
+            k % 2 == 0 ? "POST /v1/a HTTP/1.1\r\nHost: h\r\n" : "POST /a HTTP/1.1\r\nHost: h\r\n");
+        say(fd, rows[k].head);
+        const char *got = hear(&w, fd, "}");
+        assert_non_null(strstr(got, rows[k].status));
+        assert_non_null(strstr(got, rows[k].word));
+        assert_non_null(strstr(got, k % 2 == 0 ? "{\"error\":{\"message\":\"" : "{\"error\":\""));
+        assert_true((strstr(got, "Connection: close") != NULL) != (k == 4)); /* that one is read */
+        close(fd);
+    }
+    assert_int_equal(w.n_requests, 0);
+    int fd = dial(&w);
+    say(fd, "POST http://h:1/at/once HTTP/1.1\r\nHost: h\r\nContent-Encoding: identity\r\n"
+            "Transfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+    until(&w, &w.n_requests, 1);
+    assert_string_equal(w.seen, "POST /at/once ok -");
+    close(fd);
+    close_all(&w);
+}
+
+RU_TESTS(web_http, cmocka_unit_test(one_end_of_a_body), cmocka_unit_test(answers_late_and_in_spans),
          cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
          cmocka_unit_test(reads_what_came_before_the_end),
          cmocka_unit_test(a_fourth_may_send_no_more), cmocka_unit_test(answered_clients_make_room),

@@ -299,7 +299,7 @@ def check_refusals(server):
                        ({"prompt": "x" * 65}, "at most 64")):
         body = {"model": server.model, "prompt": "the ", **more}
         status, answer = server.ask("/v1/completions", body)
-        assert status == 400 and word in answer["error"], (more, answer)
+        assert status == 400 and word in answer["error"]["message"], (more, answer)
     assert server.ask("/v1/completions", {"model": "other", "prompt": "a"})[0] == 404
     assert server.ask("/v1/completions", {"prompt": "a"})[0] == 200  # the only model
     answer = urllib.request.Request(f"http://{server.host}/v2/rubato/explain/p99")
@@ -308,6 +308,28 @@ def check_refusals(server):
         raise AssertionError("no request has been answered yet")
     except urllib.error.HTTPError as e:
         assert e.code == 404 and b"no infer request has been answered" in e.read()
+
+
+def check_openai(server, want):
+    """OpenAI's own client, where it is installed: texts, streams, and what it says of refusals."""
+    with urllib.request.urlopen(f"http://{server.host}/v1/models/{server.model}", timeout=20) as r:
+        assert json.loads(r.read())["id"] == server.model
+    try:
+        import openai
+    except ImportError:
+        return
+    client = openai.OpenAI(base_url=f"http://{server.host}/v1", api_key="none", max_retries=0)
+    ask = {"model": server.model, "prompt": "the ", "max_tokens": len(want), "temperature": 0}
+    assert client.models.retrieve(server.model).id == server.model
+    assert client.completions.create(**ask).choices[0].text == want
+    assert "".join(e.choices[0].text for e in client.completions.create(**ask, stream=True)) == want
+    for more, kind, word in (({"suffix": "x"}, openai.BadRequestError, "suffix"),
+                             ({"model": "other"}, openai.NotFoundError, "/v1/models")):
+        try:
+            client.completions.create(**{**ask, **more})
+            raise AssertionError(more)
+        except kind as e:
+            assert word in str(e), e
 
 
 def check_beside(server, rubato):
@@ -381,7 +403,8 @@ def check_waits(rubato, want, options, asked):
     assert len(whole) + len(late) + len(streamed) + len(cut) == len(got), got
     assert whole and late and streamed and cut, [len(x) for x in (whole, late, streamed, cut)]
     assert all(a["choices"][0]["text"] == want for a in whole)
-    assert all("wait is over" in a["error"] for a in late + cut), late + cut
+    assert all("wait is over" in a["error"]["message"] for a in late), late
+    assert all("wait is over" in a["error"] for a in cut), cut
     with urllib.request.urlopen(f"http://{server.host}/metrics", timeout=20) as r:
         assert f'reason="late"}} {len(late) + len(cut)}\n' in r.read().decode()
     server.stop()
@@ -482,12 +505,13 @@ def check_memory(rubato):
     subprocess.run([rubato, "train", "text.yaml", "--out", "run"], check=True, capture_output=True)
     server = Server(rubato)
     status, answer = complete(server, "the ", 4090, n=128, logprobs=20)
-    assert status == 400 and "may have 536870912 bytes" in answer["error"] and "'max_tokens'" in answer["error"], answer
+    said = answer["error"]["message"]
+    assert status == 400 and "may have 536870912 bytes" in said and "'max_tokens'" in said, answer
     half = {"model": server.model, "prompt": "the ", "max_tokens": 4090, "n": 64, "logprobs": 20, "stream": True}
     client, answer = server.open("/v1/completions", half)
     assert answer.status == 200
     status, answer = server.ask("/v1/completions", half)
-    assert status == 503 and "of other requests" in answer["error"], answer
+    assert status == 503 and "of other requests" in answer["error"]["message"], answer
     for _ in range(600):
         client.close()
         client, answer = server.open("/v1/completions", half)
@@ -521,6 +545,7 @@ def main(rubato):
         check_prompts(server)
         check_best(server)
         check_refusals(server)
+        check_openai(server, want)
         check_beside(server, rubato)
         check_leaving(server)
         check_counts(server)

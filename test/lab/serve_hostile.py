@@ -201,7 +201,7 @@ def check_requests(server, model):
     for method, where, headers, status in (
             ("POST", path, {"Inference-Header-Content-Length": "99999"}, 400),
             ("POST", path, {"Inference-Header-Content-Length": "-1"}, 400),
-            ("POST", path, {"Content-Encoding": "gzip"}, 400),
+            ("POST", path, {"Content-Encoding": "gzip"}, 415),
             ("POST", path, {"Rubato-Deadline-Ms": "soon"}, 400), ("PUT", path, {}, 405),
             ("POST", "/v2/models/none/infer", {}, 404), ("GET", "/v2/systemsharedmemory/status", {}, 404),
             ("GET", "/v2/" + "a/" * 2000, {}, 404)):
