@@ -13,6 +13,7 @@
 #include "cluster/slurm.h"
 #include "cluster/wire.h"
 #include "comm/node/loop.h"
+#include "env/process/command.h"
 #include "web/http.h"
 
 /* What a node said last, and what it was told. */
@@ -68,8 +69,8 @@ typedef enum rui_wish { RUI_STAY, RUI_COME, RUI_GO } rui_wish;
 
 /* A node that a market may give, and the command that works for it. */
 typedef struct rui_seat {
-    struct ru_process *p; /* the command that runs; NULL: none */
-    rui_wish does;        /* it */
+    ru_command command; /* that runs */
+    rui_wish does;      /* it */
     ru_time tried;
     char said[256];            /* its last line of errors, or what Slurm refuses */
     bool asked, refused, gone; /* commands: it was requested, was not given, was released */

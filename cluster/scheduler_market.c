@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "cluster/scheduler_impl.h"
-#include "env/process/process.h"
 
 enum { EVENTS_MAX = 1000 }; /* of the clock in one tick, so that people are answered meanwhile */
 
@@ -63,7 +62,7 @@ ru_status rui_market_open(rui_scheduler *s, ru_err *err)
 void rui_market_close(rui_scheduler *s)
 {
     for (uint32_t k = 0; s->spot != NULL && k < RU_SPOT_MARKETS_MAX * RU_SPOT_NODES_MAX; k++) {
-        ru_process_close(s->spot->seats[k / RU_SPOT_NODES_MAX][k % RU_SPOT_NODES_MAX].p);
+        ru_command_close(&s->spot->seats[k / RU_SPOT_NODES_MAX][k % RU_SPOT_NODES_MAX].command);
     }
     if (s->spot != NULL) {
         ru_arena_fini(&s->spot->asked);
@@ -110,7 +109,7 @@ bool rui_market_empty(const rui_scheduler *s)
         for (uint32_t lease = 1; lease <= s->spot->opt->at[m].nodes; lease++) {
             const rui_seat *t = &s->spot->seats[m][lease - 1];
             bool left = s->opt->providers[m].request != NULL && !t->gone;
-            empty = empty && !left && !is_there(s, m, lease, &k) && t->p == NULL;
+            empty = empty && !left && !is_there(s, m, lease, &k) && t->command.p == NULL;
         }
     }
     return empty;
@@ -176,7 +175,7 @@ static void measure(rui_scheduler *s, ru_spot_facts *f)
     for (uint32_t k = 0; k < m->opt->n; k++) {
         for (uint32_t i = 0; i < m->opt->at[k].nodes; i++) {
             uint32_t node;
-            f->busy[k][i] = is_there(s, k, i + 1, &node) || m->seats[k][i].p != NULL;
+            f->busy[k][i] = is_there(s, k, i + 1, &node) || m->seats[k][i].command.p != NULL;
         }
     }
 }

@@ -1,13 +1,11 @@
 /* How the nodes of a market come and go: agents of this machine, jobs of a partition of Slurm, or
  * what two commands start and end. Each way says the same of a node: let it come, leave it as it
  * is, let it go. All are told again and again, so a lost word does no harm. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cluster/scheduler_impl.h"
-#include "env/process/process.h"
 
 static const int64_t retry_ns = 2 * INT64_C(1000000000), late_ns = 10 * INT64_C(1000000000);
 static const int64_t command_ns = 300 * INT64_C(1000000000); /* then a command hangs */
@@ -32,66 +30,26 @@ static void start(rui_scheduler *s, const rui_wished *w, const char *const *argv
     t->tried = now;
     t->does = w->wish;
     t->said[0] = 0;
-    const ru_process_options po = {.argv = argv,
-                                   .set = set,
-                                   .pipe_in = true,
-                                   .pipe_out = true,
-                                   .pipe_err = true,
-                                   .own_group = true};
-    if (ru_process_start(&po, &t->p, &err) != RU_OK) {
+    if (ru_command_start(&t->command, s->loop, argv, set, now, &err) != RU_OK) {
         ru_log(RU_LOG_ERROR, "cluster", "market", "%s: %s", w->name, err.text);
         (void)snprintf(t->said, sizeof t->said, "%.250s", err.text);
-        t->p = NULL;
-    }
-    (void)s;
-}
-
-/* The last line of its errors is what people are told. */
-static void hear(rui_seat *t)
-{
-    char bytes[512];
-    int64_t n;
-    while ((n = ru_process_read(t->p, true, bytes, sizeof bytes - 1)) > 0) {
-        bytes[n] = 0;
-        while (n > 0 && bytes[n - 1] == '\n') {
-            bytes[--n] = 0;
-        }
-        const char *line = strrchr(bytes, '\n');
-        line = line != NULL ? line + 1 : bytes;
-        if (line[0] != 0) {
-            (void)snprintf(t->said, sizeof t->said, "%.250s", line);
-        }
     }
 }
 
-/* *code of a command that has ended. false: none has. */
+/* *code of a command that has ended; the last line of its errors is what people are told. false:
+ * none has. */
 static bool ended(rui_seat *t, ru_time now, int *code)
 {
-    char bytes[512];
-    int64_t n;
-    if (t->p == NULL) {
-        return false;
+    bool is = ru_command_ended(&t->command, command_ns, now, code);
+    if (is) {
+        (void)snprintf(t->said, sizeof t->said, "%s", t->command.last);
     }
-    hear(t);
-    while ((n = ru_process_read(t->p, false, bytes, sizeof bytes)) > 0) {
-    }
-    if (n == 0 && ru_time_since(now, t->tried) < command_ns) {
-        return false;
-    }
-    if (n == 0) {
-        ru_process_kill(t->p, SIGKILL);
-        (void)snprintf(t->said, sizeof t->said, "no end in 300 s");
-    }
-    *code = ru_process_wait(t->p);
-    hear(t);
-    ru_process_close(t->p);
-    t->p = NULL;
-    return true;
+    return is;
 }
 
 static bool waits(const rui_seat *t, ru_time now)
 {
-    return t->p != NULL || ru_time_since(now, t->tried) < retry_ns;
+    return t->command.p != NULL || ru_time_since(now, t->tried) < retry_ns;
 }
 
 /* -- agents of this machine ----------------------------------------------------------------------
