@@ -531,7 +531,7 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     RU_TRY(put_address(s, "http", ru_http_address(s->http), err));
     s->plan_due = true;
     s->seats_enough = ru_clock_now();
-    RU_TRY(ru_slurm_shell_open(s->arena, &s->shell, err));
+    RU_TRY(ru_slurm_shell_open(s->loop, s->arena, &s->shell, err));
     if (s->opt->slurm != NULL) {
         RU_TRY(ru_slurm_open(s->opt->slurm, s->shell, s->arena, &s->slurm, err));
     }

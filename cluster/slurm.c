@@ -1,15 +1,14 @@
 #include "cluster/slurm.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "env/process/process.h"
+#include "env/process/command.h"
 
-enum { SAID_MAX = 256 << 10, WORDS_MAX = 64, AGAIN_LISTS = 2 };
+enum { WORDS_MAX = 64, AGAIN_LISTS = 2 };
 static const int64_t gap_ns = 1000000000, patience_ns = 30 * INT64_C(1000000000);
 static const int64_t look_ns = 3 * INT64_C(1000000000), retry_ns = 10 * INT64_C(1000000000);
 
@@ -25,15 +24,15 @@ typedef struct seat {
 struct ru_slurm_shell {
     ru_slurm *of[RU_SLURM_MAX];
     uint32_t n, turn;
-    ru_process *p; /* of the command that runs; NULL: none */
-    ru_slurm *by;  /* who runs it */
+    ru_loop *loop;
+    ru_command command; /* that runs */
+    ru_slurm *by;       /* who runs it */
     command runs;
     uint32_t at; /* seat of SUBMIT */
     ru_time begun, looked;
-    char *said; /* [SAID_MAX] */
-    int64_t used;
-    char error[512];
-    uint64_t told; /* what was said of troubles last */
+    char said[64];     /* by SUBMIT: it begins with the job's number */
+    char trouble[256]; /* of the last squeue, which is for all; "": it answered */
+    uint64_t told;     /* what was said of it last; 0: nothing */
 };
 
 struct ru_slurm {
@@ -41,12 +40,14 @@ struct ru_slurm {
     ru_slurm_shell *shell;
     char prefix[96];
     seat seats[RU_SLURM_SEATS_MAX];
+    rui_slurm_list list; /* of the squeue that runs */
     int64_t extra[RU_SLURM_SEATS_MAX];
     uint32_t n_extra;
     ru_time refused;
     bool adopted;      /* a first list came */
     bool known;        /* what Slurm has: a list came since a command whose end is not certain */
-    char trouble[512]; /* of the last command that failed */
+    char trouble[256]; /* of the last sbatch; "": it was taken */
+    uint64_t told;     /* what was said of this partition's commands last; 0: nothing */
 };
 
 void ru_slurm_seat_name(uint32_t k, char into[16])
@@ -69,14 +70,13 @@ static bool is_plain(const char *text)
                              "-_./+")] == 0;
 }
 
-ru_status ru_slurm_shell_open(ru_arena *arena, ru_slurm_shell **out, ru_err *err)
+ru_status ru_slurm_shell_open(ru_loop *loop, ru_arena *arena, ru_slurm_shell **out, ru_err *err)
 {
     ru_slurm_shell *h = RU_NEW(arena, ru_slurm_shell, 1);
-    char *said = ru_arena_alloc(arena, SAID_MAX, 8);
-    if (h == NULL || said == NULL) {
+    if (h == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for Slurm's jobs");
     }
-    h->said = said;
+    h->loop = loop;
     *out = h;
     return RU_OK;
 }
@@ -84,7 +84,7 @@ ru_status ru_slurm_shell_open(ru_arena *arena, ru_slurm_shell **out, ru_err *err
 void ru_slurm_shell_close(ru_slurm_shell *h)
 {
     if (h != NULL) {
-        ru_process_close(h->p);
+        ru_command_close(&h->command);
     }
 }
 
@@ -125,7 +125,7 @@ bool ru_slurm_wanted(const ru_slurm *s, uint32_t k)
 
 bool ru_slurm_empty(const ru_slurm *s)
 {
-    bool mine = s->shell->p != NULL && s->shell->by == s;
+    bool mine = s->shell->command.p != NULL && s->shell->by == s;
     bool empty = s->known && !mine && s->n_extra == 0;
     for (uint32_t k = 0; k < s->opt->seats; k++) {
         empty = empty && s->seats[k].job == 0;
@@ -135,7 +135,7 @@ bool ru_slurm_empty(const ru_slurm *s)
 
 const char *ru_slurm_trouble(const ru_slurm *s)
 {
-    return s->trouble;
+    return s->shell->trouble[0] != 0 ? s->shell->trouble : s->trouble;
 }
 
 /* -- what Slurm has ------------------------------------------------------------------------------
@@ -149,84 +149,120 @@ static void let_go(rui_slurm_list *out, int64_t id)
     }
 }
 
-void rui_slurm_read(const char *text, const char *prefix, rui_slurm_list *out)
+static void read_line(rui_slurm_list *l, const char *prefix)
 {
-    bool runs[RU_SLURM_SEATS_MAX] = {false};
-    ru_str rest = ru_str_c(text), line, word[4];
-    memset(out, 0, sizeof *out);
-    while (ru_str_next(&rest, '\n', &line)) {
-        int64_t id, number;
-        bool whole = true;
-        for (uint32_t k = 0; k < 4; k++) {
-            whole = ru_str_next(&line, '|', &word[k]) && whole;
+    int64_t id, number;
+    bool whole = true;
+    ru_str line = ru_str_n(l->line, l->n_line), word[4];
+    for (uint32_t k = 0; k < 4; k++) {
+        whole = ru_str_next(&line, '|', &word[k]) && whole;
+    }
+    if (!whole || !ru_str_i64(word[0], &id) || !ru_str_starts(word[2], prefix) ||
+        !ru_str_i64(ru_str_from(word[2], (int64_t)strlen(prefix)), &number) || number < 1 ||
+        number > RU_SLURM_SEATS_MAX || ru_str_eq_c(word[1], "COMPLETED") ||
+        ru_str_eq_c(word[1], "CANCELLED") || ru_str_eq_c(word[1], "FAILED") ||
+        ru_str_eq_c(word[1], "TIMEOUT")) {
+        return;
+    }
+    uint32_t at = (uint32_t)number - 1;
+    bool run = ru_str_eq_c(word[1], "RUNNING") || ru_str_eq_c(word[1], "COMPLETING");
+    if (ru_str_eq_c(word[3], "launch failed requeued held")) { /* it would wait for ever */
+        let_go(l, id);
+        return;
+    }
+    int64_t goes = l->of[at] == 0 ? 0 : run && !l->runs[at] ? l->of[at] : id;
+    if (goes != id) {
+        l->of[at] = id;
+        l->runs[at] = run;
+    }
+    let_go(l, goes);
+}
+
+void rui_slurm_read(rui_slurm_list *l, const char *prefix, const char *bytes, int64_t n)
+{
+    RU_CHECK(l->n_line <= sizeof l->line);
+    while (n > 0) {
+        const char *end = memchr(bytes, '\n', (size_t)n);
+        int64_t k = end != NULL ? end - bytes : n, room = (int64_t)sizeof l->line - l->n_line;
+        memcpy(l->line + l->n_line, bytes, (size_t)(k < room ? k : room));
+        l->n_line += (uint32_t)(k < room ? k : room);
+        if (end != NULL) {
+            read_line(l, prefix);
+            l->n_line = 0;
+            k++;
         }
-        if (!whole || !ru_str_i64(word[0], &id) || !ru_str_starts(word[2], prefix) ||
-            !ru_str_i64(ru_str_from(word[2], (int64_t)strlen(prefix)), &number) || number < 1 ||
-            number > RU_SLURM_SEATS_MAX || ru_str_eq_c(word[1], "COMPLETED") ||
-            ru_str_eq_c(word[1], "CANCELLED") || ru_str_eq_c(word[1], "FAILED") ||
-            ru_str_eq_c(word[1], "TIMEOUT")) {
-            continue;
-        }
-        uint32_t at = (uint32_t)number - 1;
-        bool run = ru_str_eq_c(word[1], "RUNNING") || ru_str_eq_c(word[1], "COMPLETING");
-        if (ru_str_eq_c(word[3], "launch failed requeued held")) { /* it would wait for ever */
-            let_go(out, id);
-            continue;
-        }
-        int64_t goes = out->of[at] == 0 ? 0 : run && !runs[at] ? out->of[at] : id;
-        if (goes != id) {
-            out->of[at] = id;
-            runs[at] = run;
-        }
-        let_go(out, goes);
+        bytes += k;
+        n -= k;
     }
 }
 
 static void take_list(ru_slurm *s)
 {
-    rui_slurm_list l;
-    rui_slurm_read(s->shell->said, s->prefix, &l);
+    const rui_slurm_list *l = &s->list;
     for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
         seat *t = &s->seats[k];
-        if (t->job != l.of[k]) {
+        if (t->job != l->of[k]) {
             t->cancelled = false;
         }
-        if (t->job != 0 && l.of[k] == 0) { /* a list may be older than a submission */
+        if (t->job != 0 && l->of[k] == 0) { /* a list may be older than a submission */
             t->lost++;
             t->job = t->lost < AGAIN_LISTS ? t->job : 0;
         } else {
             t->lost = 0;
-            t->job = l.of[k];
+            t->job = l->of[k];
         }
     }
     for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX && !s->adopted; k++) {
         s->seats[k].wanted = s->seats[k].job != 0;
     }
     s->adopted = true;
-    memcpy(s->extra, l.extra, sizeof s->extra);
-    s->n_extra = l.n_extra;
+    memcpy(s->extra, l->extra, sizeof s->extra);
+    s->n_extra = l->n_extra;
 }
 
 /* -- commands ------------------------------------------------------------------------------------
  */
 
-/* Each new trouble once. */
-static void complain(ru_slurm_shell *h, const char *program, const char *what)
+/* Each new trouble of a partition once, and of squeue, which is for all. */
+static void complain(ru_slurm *s, command what, const char *why)
 {
-    uint64_t hash = ru_hash_bytes(what, (int64_t)strlen(what), 1);
-    if (hash != h->told) {
-        h->told = hash;
-        ru_log(RU_LOG_WARN, "cluster", "slurm", "%s: %s", program, what);
+    static const char *const names[] = {"", "squeue", "sbatch", "scancel"};
+    uint64_t hash = ru_hash_bytes(why, (int64_t)strlen(why), 1);
+    uint64_t *told = what == LOOK ? &s->shell->told : &s->told;
+    bool one = what != LOOK && strcmp(s->opt->name, "slurm") != 0;
+    if (hash != *told) {
+        *told = hash;
+        ru_log(RU_LOG_WARN, "cluster", "slurm", "%s%s%s: %s", names[what], one ? " of market " : "",
+               one ? s->opt->name : "", why);
     }
 }
 
 /* Nothing has come of a command: it is tried again. */
 static void failed(ru_slurm *s, command what, const char *why, ru_time now)
 {
-    (void)snprintf(s->trouble, sizeof s->trouble, "%s", why);
-    s->refused = now;
+    complain(s, what, why);
+    s->known = false;
+    if (what == LOOK) {
+        (void)snprintf(s->shell->trouble, sizeof s->shell->trouble, "%s", why);
+    } else if (what == SUBMIT) {
+        (void)snprintf(s->trouble, sizeof s->trouble, "%s", why);
+        s->refused = now;
+    }
     for (uint32_t k = 0; k < RU_SLURM_SEATS_MAX; k++) {
         s->seats[k].cancelled = s->seats[k].cancelled && what != CANCEL;
+    }
+}
+
+static void hear(void *self, const char *bytes, int64_t n)
+{
+    ru_slurm_shell *h = self;
+    for (uint32_t k = 0; h->runs == LOOK && k < h->n; k++) {
+        rui_slurm_read(&h->of[k]->list, h->of[k]->prefix, bytes, n);
+    }
+    int64_t used = (int64_t)strlen(h->said), room = (int64_t)sizeof h->said - 1 - used;
+    if (h->runs == SUBMIT && memchr(bytes, 0, (size_t)n) == NULL) {
+        memcpy(h->said + used, bytes, (size_t)(n < room ? n : room));
+        h->said[used + (n < room ? n : room)] = 0;
     }
 }
 
@@ -235,21 +271,14 @@ static void begin(ru_slurm *s, command what, const char *const *argv, ru_time no
     ru_err err;
     ru_slurm_shell *h = s->shell;
     h->begun = now;
-    h->used = 0;
-    h->error[0] = 0;
+    h->said[0] = 0;
     h->by = s;
-    if (ru_process_start(&(ru_process_options){.argv = argv,
-                                               .pipe_in = true,
-                                               .pipe_out = true,
-                                               .pipe_err = true,
-                                               .own_group = true},
-                         &h->p, &err) != RU_OK) {
-        complain(h, argv[0], err.text);
-        failed(s, what, err.text, now);
-        h->p = NULL;
-        return;
-    }
     h->runs = what;
+    h->command.words = hear;
+    h->command.self = h;
+    if (ru_command_start(&h->command, h->loop, argv, NULL, now, &err) != RU_OK) {
+        failed(s, what, err.text, now);
+    }
 }
 
 static void submit(ru_slurm *s, uint32_t k, ru_time now)
@@ -308,66 +337,46 @@ static bool cancel(ru_slurm *s, ru_time now)
     return n > 0;
 }
 
-/* A command of s has ended; h->said and h->error are whole. */
-static void follow(ru_slurm *s, const ru_slurm_shell *h, int code, ru_time now)
+/* sbatch has ended well, if it told the job's number. */
+static void take_job(ru_slurm *s, ru_time now)
 {
     int64_t id;
-    s->known = code == 0 && h->runs != CANCEL;
-    if (code != 0) {
-        failed(s, h->runs, h->error, now);
-    } else if (h->runs == LOOK) {
-        take_list(s);
-    } else if (h->runs == SUBMIT &&
-               ru_str_i64(ru_str_n(h->said, (int64_t)strspn(h->said, "0123456789")), &id)) {
-        s->seats[h->at] = (seat){.wanted = s->seats[h->at].wanted, .job = id};
-        s->refused = (ru_time){0};
-        s->trouble[0] = 0;
-        ru_log(RU_LOG_INFO, "cluster", "slurm", "%s%u is job %lld of Slurm", s->opt->name,
-               h->at + 1, (long long)id);
+    ru_slurm_shell *h = s->shell;
+    if (!ru_str_i64(ru_str_n(h->said, (int64_t)strspn(h->said, "0123456789")), &id)) {
+        failed(s, SUBMIT, "it printed no number of a job", now);
+        return;
     }
+    s->seats[h->at] = (seat){.wanted = s->seats[h->at].wanted, .job = id};
+    s->refused = (ru_time){0};
+    s->trouble[0] = 0;
+    s->told = 0;
+    ru_log(RU_LOG_INFO, "cluster", "slurm", "%s%u is job %lld of Slurm", s->opt->name, h->at + 1,
+           (long long)id);
 }
 
-static void end(ru_slurm_shell *h, ru_time now)
+static void end(ru_slurm_shell *h, int code, ru_time now)
 {
-    static const char *const names[] = {"", "squeue", "sbatch", "scancel"};
-    int code = ru_process_wait(h->p);
-    int64_t n = ru_process_read(h->p, true, h->error, sizeof h->error - 1);
-    if (n > 0) {
-        h->error[n] = 0;
-    }
-    ru_process_close(h->p);
-    h->p = NULL;
-    h->said[h->used] = 0;
-    h->error[strcspn(h->error, "\n")] = 0;
-    if (code != 0) {
-        complain(h, names[h->runs], h->error[0] != 0 ? h->error : "it failed without a word");
-    }
-    for (uint32_t k = 0; k < h->n; k++) {
-        if (h->of[k] == h->by || h->runs == LOOK) { /* nothing else ran since the list began */
-            follow(h->of[k], h, code, now);
-        }
-    }
+    const char *why = h->command.last[0] != 0 ? h->command.last : "it failed without a word";
+    const command what = h->runs;
     h->runs = NOTHING;
-}
-
-/* What the command says now; true: it has ended. */
-static bool hear(ru_slurm_shell *h, ru_time now)
-{
-    int64_t n, room = SAID_MAX - 1 - h->used;
-    while ((n = ru_process_read(h->p, false, h->said + h->used, room)) > 0) {
-        h->used += n;
-        room -= n;
-        if (room == 0) { /* more than any list of ours: it would be cut */
-            ru_process_kill(h->p, SIGKILL);
-            return true;
+    for (uint32_t k = 0; k < h->n; k++) {
+        ru_slurm *s = h->of[k];
+        if (s != h->by && what != LOOK) { /* nothing else ran since a list began */
+            continue;
+        }
+        s->known = what != CANCEL;
+        if (code != 0) {
+            failed(s, what, why, now);
+        } else if (what == LOOK) {
+            h->trouble[0] = 0;
+            h->told = 0;
+            take_list(s);
+        } else if (what == SUBMIT) {
+            take_job(s, now);
+        } else {
+            s->told = 0;
         }
     }
-    if (n == 0 && ru_time_since(now, h->begun) > patience_ns) {
-        ru_process_kill(h->p, SIGKILL);
-        (void)snprintf(h->error, sizeof h->error, "no answer in 30 s");
-        return true;
-    }
-    return n < 0;
 }
 
 static void look(ru_slurm *s, ru_time now)
@@ -375,6 +384,9 @@ static void look(ru_slurm *s, ru_time now)
     static const char *const argv[] = {"squeue", "--me", "--noheader", "--format=%i|%T|%j|%r",
                                        NULL};
     s->shell->looked = now;
+    for (uint32_t k = 0; k < s->shell->n; k++) {
+        memset(&s->shell->of[k]->list, 0, sizeof s->shell->of[k]->list);
+    }
     begin(s, LOOK, argv, now);
 }
 
@@ -401,10 +413,12 @@ static bool work(ru_slurm *s, ru_time now)
 bool ru_slurm_tick(ru_slurm *s, ru_time now)
 {
     ru_slurm_shell *h = s->shell;
-    if (h->p != NULL && hear(h, now)) {
-        end(h, now);
+    int code;
+    if (ru_command_ended(&h->command, patience_ns, now, &code)) {
+        end(h, code, now);
     }
-    bool waits = h->p != NULL || (h->begun.ns != 0 && ru_time_since(now, h->begun) < gap_ns);
+    bool waits =
+        h->command.p != NULL || (h->begun.ns != 0 && ru_time_since(now, h->begun) < gap_ns);
     if (!waits && ru_time_since(now, h->looked) > look_ns) { /* it is for all, and nobody's turn */
         look(s, now);
         waits = true;

@@ -15,7 +15,7 @@
 
 #include "base/conf.h"
 #include "base/status.h"
-#include "env/clock.h"
+#include "env/loop/loop.h"
 
 enum { RU_SLURM_SEATS_MAX = 200, RU_SLURM_MAX = 9 }; /* markets and `slurm` of a cluster */
 
@@ -33,33 +33,39 @@ typedef struct ru_slurm ru_slurm;
 typedef struct ru_slurm_shell ru_slurm_shell;
 
 /* Owner: `arena`. Errors: RU_E_MEM. */
-RU_MUST_USE ru_status ru_slurm_shell_open(ru_arena *arena, ru_slurm_shell **out, ru_err *err);
+RU_MUST_USE ru_status ru_slurm_shell_open(ru_loop *loop, ru_arena *arena, ru_slurm_shell **out,
+                                          ru_err *err);
 void ru_slurm_shell_close(ru_slurm_shell *h); /* the jobs stay; NULL is fine */
 /* Seats of one partition; at most RU_SLURM_MAX share a shell. Owner: `arena`; `opt` must live.
  * Errors: RU_E_CONFIG for paths that no shell takes as they are. */
 RU_MUST_USE ru_status ru_slurm_open(const ru_slurm_options *opt, ru_slurm_shell *shell,
                                     ru_arena *arena, ru_slurm **out, ru_err *err);
-/* Call it twice a second: reads what the running command says, starts the next one. false: it is
- * not known yet what Slurm has from before; then those seats are wanted. */
+/* Call it twice a second: takes what a command that ended has said, starts the next one. false: it
+ * is not known yet what Slurm has from before; then those seats are wanted. */
 bool ru_slurm_tick(ru_slurm *s, ru_time now);
 void ru_slurm_want(ru_slurm *s, uint32_t seat, bool wanted); /* seats count from 0 */
 bool ru_slurm_wanted(const ru_slurm *s, uint32_t seat);
 /* Has Slurm no job of this cluster, as far as squeue said since the last command? */
 bool ru_slurm_empty(const ru_slurm *s);
-/* What Slurm, or a command of it, refused last; "": nothing. View until the next tick. */
+/* Why Slurm gives this partition nothing now: squeue does not answer, or what sbatch said last; "":
+ * neither. View until the next tick. */
 const char *ru_slurm_trouble(const ru_slurm *s);
 
 /* Name of the node of a seat of `slurm`, and the seat of a name; false: of none. */
 void ru_slurm_seat_name(uint32_t seat, char into[16]);
 bool ru_slurm_seat_of(const char *name, uint32_t *seat);
 
-/* What squeue printed: "ID|STATE|NAME|REASON" lines. Of each seat the job that stays (0: none), and
- * those that must go. `prefix`: of names of this cluster's jobs. */
+/* What squeue prints, as it comes: "ID|STATE|NAME|REASON" lines, however many jobs of others stand
+ * between. Of each seat the job that stays (0: none), and those that must go. Zeroed is none. */
 typedef struct rui_slurm_list {
     int64_t of[RU_SLURM_SEATS_MAX]; /* job that a seat has */
+    bool runs[RU_SLURM_SEATS_MAX];  /* it does */
     int64_t extra[RU_SLURM_SEATS_MAX];
     uint32_t n_extra;
+    char line[512]; /* as far as it has come; what is longer is cut */
+    uint32_t n_line;
 } rui_slurm_list;
-void rui_slurm_read(const char *text, const char *prefix, rui_slurm_list *out);
+/* The next `n` bytes of it. `prefix`: of names of this cluster's jobs. */
+void rui_slurm_read(rui_slurm_list *l, const char *prefix, const char *bytes, int64_t n);
 
 #endif

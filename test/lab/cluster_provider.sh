@@ -4,7 +4,7 @@
 #   1. a low-priority partition of Slurm is a market: nodes come when a job can use them, their hour begins when they are there; the
 #      scheduler is killed while one waits for Slurm, and asks for it once. Another job of Slurm takes one back: its hour is refunded, its
 #      job goes on from its checkpoint. Full, the partition gives none within `patience`: refused, and another one later. `down` leaves no job of Slurm.
-#   2. two markets of Slurm share its commands: one runs at a time.
+#   2. two markets of Slurm share its commands: one runs at a time. Each remembers what Slurm refused it: it is told once.
 #   3. two commands are a market: one that refuses says why, and the other market is asked; `release` runs for each node that was given.
 #      The scheduler is killed between a request and its node: the node is there once. A machine that
 #      is gone without a word comes again.
@@ -80,6 +80,11 @@ for program in squeue sbatch scancel; do
     printf '#!/bin/bash\nexec 9>"%s/shims/lock"\n%s -n 9 || echo "$0" >>"%s/shims/beside"\nexec %s "$@"\n' "$work" "$(command -v flock)" "$work" "$(command -v $program)" >shims/$program
     chmod +x shims/$program
 done
+cat >>shims/refuse <<'SCRIPT'
+[[ ! -e deny ]] || { for word in "$@"; do [[ $word != --job-name=* ]] || name=$word; done; echo "$name" | tee -a denied | sed 's/.*-\([a-z]*\)-.*/no room for \1/' >&2; exit 1; }
+SCRIPT
+sed -i "2a cd $work; . shims/refuse" shims/sbatch
+: >deny
 cat >both.yaml <<FILE
 folder: both
 accounts: shared
@@ -91,6 +96,12 @@ markets:
 FILE
 PATH="$work/shims:$PATH" cluster up both.yaml >/dev/null || fail "the cluster does not come up: $(cat both/log/scheduler)"
 cluster submit mlp.yaml -w 3 >/dev/null
+denied() { [[ $(grep -c left denied) -lt 2 || $(grep -c right denied) -lt 2 ]] || echo yes; }
+waits_for yes denied
+rm deny
+for market in left right; do
+    [[ $(grep -c "sbatch of market $market: no room for $market" both/log/scheduler) -eq 1 ]] || fail "each trouble is told once: $(cat both/log/scheduler)"
+done
 waits_for 3 field 1 workers
 waits_for 2 audit_nodes given
 # A command that cannot start is tried again.

@@ -2,7 +2,7 @@
 # A cluster whose nodes are jobs of Slurm: cluster_slurm.sh PATH_OF_RUBATO
 #
 #   1. no job, no node; a job that needs two gets two, and gives one back when it is scaled down.
-#   2. the scheduler is killed: the next one finds its nodes in Slurm, and asks for as many as the file now says.
+#   2. the scheduler is killed: the next one finds its nodes in Slurm among 20,000 jobs of others, and asks for as many as the file now says.
 #   3. preemption: another job of Slurm takes a node. The agent's step gets SIGTERM, the worker moves to a free node, the
 #      other one stays, no sample is lost.
 #   4. slurmctld is killed and starts again: no worker notices. `down` leaves no job of Slurm.
@@ -44,7 +44,11 @@ echo "ok: nodes come and go with the jobs"
 kept=$(squeue -h -p main -t RUNNING -o %i)
 kill -9 "$(pid_of cl/run/scheduler.pid)"
 sed -i 's/nodes: 3/nodes: 3, nodes_min: 3/' cluster.yaml
-cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
+mkdir shims
+awk 'BEGIN { for (k = 1; k <= 20000; k++) printf "%d_%d|PENDING|somebody-elses-%d|Resources\n", 1000000 + k, k, k }' >others
+printf '#!/bin/bash\ncat "%s/others"\nexec %s "$@"\n' "$work" "$(command -v squeue)" >shims/squeue
+chmod +x shims/squeue
+PATH="$work/shims:$PATH" cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
 waits_for 3 agents
 grep -qx "$kept" <<<"$(squeue -h -p main -o %i)" || fail "the next scheduler does not know its node: $(squeue), not $kept"
 up_nodes() { cluster nodes | grep -c ' up$'; }
