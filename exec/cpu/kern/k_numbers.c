@@ -664,5 +664,22 @@ static void arg(const ru_kern_scan *s, ru_dtype t, const void *x, int64_t *y, in
 
 extern const ru_kern_numbers RUI_K(rui_kern_numbers);
 const ru_kern_numbers RUI_K(rui_kern_numbers) = {
-    map1,        map2, cmp,      quantize, dequantize, cut,       sum_rows,
-    sum_columns, arg,  mul_int8, look_up,  limits,     less_terms};
+    .map1 = map1,
+    .map2 = map2,
+    .cmp = cmp,
+    .quantize = quantize,
+    .dequantize = dequantize,
+    .cut = cut,
+    .sum_rows = sum_rows,
+    .sum_columns = sum_columns,
+    .arg = arg,
+    .mul_int8 = mul_int8,
+    .look_up = look_up,
+    .limits = limits,
+    .less_terms = less_terms,
+    .col2im_work = RUI_K(rui_kern_col2im_work),
+    .col2im = RUI_K(rui_kern_col2im),
+    .sample_work = RUI_K(rui_kern_sample_work),
+    .sample_taps = RUI_K(rui_kern_sample_taps),
+    .sample = RUI_K(rui_kern_sample),
+};

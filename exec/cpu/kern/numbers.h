@@ -1,6 +1,6 @@
 /* Kernels of other numbers than those of kern.h: maps of f64, quantised numbers of which each has a
- * scale, sums of bytes, places of the largest. Pure functions as there, compiled once per
- * instruction set.
+ * scale, sums of bytes, places of the largest; columns to images, samples of images. Pure functions
+ * as there, compiled once per instruction set.
  *
  * Thread: any, no shared state. */
 #ifndef RU_EXEC_CPU_KERN_NUMBERS_H
@@ -51,6 +51,34 @@
     X(FloorMod, wide_floor_mod(x, y))    \
     X(PRelu, x < 0.0 ? x * y : x)
 
+/* Columns of windows that become an image: tap t of window i adds to element i * stride +
+ * t * dilation of an axis, counted from `before` elements before the image. */
+typedef struct ru_kern_fold {
+    int64_t image[3], windows[3], taps[3], stride[3], dilation[3], before[3];
+} ru_kern_fold;
+
+enum { RU_KERN_SAMPLES = 128 }; /* places of a grid that go together */
+
+typedef enum ru_kern_sample_mode {
+    RU_KERN_SAMPLE_NEAREST,
+    RU_KERN_SAMPLE_LINEAR,
+    RU_KERN_SAMPLE_CUBIC,
+} ru_kern_sample_mode;
+
+typedef enum ru_kern_sample_pad {
+    RU_KERN_SAMPLE_ZEROS,
+    RU_KERN_SAMPLE_BORDER,
+    RU_KERN_SAMPLE_REFLECT,
+} ru_kern_sample_pad;
+
+/* How an image of `axes` (1 to 3) axes of size[] is sampled. */
+typedef struct ru_kern_sampler {
+    ru_kern_sample_mode mode;
+    ru_kern_sample_pad pad;
+    bool align; /* images end in the middle of their last elements */
+    int64_t axes, size[3];
+} ru_kern_sampler;
+
 /* Counts are elements; steps are 0 or 1. `x` may equal the output where both have one type. */
 typedef struct ru_kern_numbers {
     /* y[i] = f(x[i]), z[i] = f(x[i*sx], y[i*sy]) by the functions of the lists above, and 0 or 1 */
@@ -83,7 +111,25 @@ typedef struct ru_kern_numbers {
     /* y[i, j] -= rows[i] * by[j] + cols[j] of n_rows rows of n; NULL: rows 0, by 1, cols 0 */
     void (*less_terms)(const uint32_t *rows, const uint32_t *by, const uint32_t *cols, uint32_t *y,
                        int64_t n_rows, int64_t n);
+    /* One image from x [taps, windows]; work: col2im_work floats */
+    int64_t (*col2im_work)(const ru_kern_fold *f);
+    void (*col2im)(const ru_kern_fold *f, const float *x, float *work, float *y);
+    /* What n <= RU_KERN_SAMPLES places read, place[axis][..] in elements, into `taps` of
+     * sample_work bytes; then y[n] of an image by them. Where a place is no number, y is NaN */
+    int64_t (*sample_work)(const ru_kern_sampler *s);
+    void (*sample_taps)(const ru_kern_sampler *s, const float *const *place, int64_t n, void *taps);
+    void (*sample)(const ru_kern_sampler *s, const void *taps, const float *x, float *y, int64_t n);
 } ru_kern_numbers;
+
+#ifdef RU_KERN_ISA /* of k_sample.c */
+int64_t RUI_K(rui_kern_col2im_work)(const ru_kern_fold *f);
+void RUI_K(rui_kern_col2im)(const ru_kern_fold *f, const float *x, float *work, float *y);
+int64_t RUI_K(rui_kern_sample_work)(const ru_kern_sampler *s);
+void RUI_K(rui_kern_sample_taps)(const ru_kern_sampler *s, const float *const *place, int64_t n,
+                                 void *taps);
+void RUI_K(rui_kern_sample)(const ru_kern_sampler *s, const void *taps, const float *x, float *y,
+                            int64_t n);
+#endif
 
 /* Of an instruction set (NULL: this CPU does not have it), and of the best one. */
 const ru_kern_numbers *ru_kern_numbers_at(ru_kern_level level);
