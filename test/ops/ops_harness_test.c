@@ -400,14 +400,12 @@ static uint8_t *snapshot(made *m, const ru_graph *g, ru_exe *e, int64_t *bytes)
  * by default. Every case of every other op runs on a kernel of its own: to take an op out of this
  * list is progress, to put one in is not. */
 static const ru_op slow_ops[] = {
-    RU_OP_Compress, /* its size depends on data */
-    RU_OP_Col2Im,        RU_OP_DFT,         RU_OP_STFT,
-    RU_OP_GridSample,    RU_OP_ConvInteger, /* of data that are not constant on either side */
-    RU_OP_MatMulInteger, RU_OP_CouplePairs, RU_OP_ReverseSequence,
-    RU_OP_LRN,  /* of an even size */
+    RU_OP_Compress,                                            /* its size depends on data */
+    RU_OP_DFT,           RU_OP_STFT,        RU_OP_ConvInteger, /* of data that are not constant on
+                                                                  either side */
+    RU_OP_MatMulInteger, RU_OP_CouplePairs, RU_OP_ReverseSequence, RU_OP_LRN, /* of an even size */
     RU_OP_LSTM, /* sequences of several lengths; unusual activations, limits and coupled gates */
-    RU_OP_LSTMTrain,     RU_OP_GRU,         RU_OP_GRUTrain,
-    RU_OP_RNN,
+    RU_OP_LSTMTrain,     RU_OP_GRU,         RU_OP_GRUTrain,        RU_OP_RNN,
 };
 
 static bool may_be_slow(const made *m)

@@ -6,9 +6,10 @@
  *
  *     first [batch, rows, inner] x second [batch, inner, columns] -> [batch, rows, columns]
  *
- * An order that a product can read transposed costs no transpose. Not taken, and so left to the
- * reference kernel: a label twice in one term, and a dimension of 1 that stands for a longer one.
- */
+ * An order that a product can read transposed costs no transpose. Two axes of one label are first
+ * brought side by side and read as one, of which each (size + 1)-th element is kept: the diagonal.
+ * Not taken, and so left to the reference kernel: a label twice in the result, and a dimension of 1
+ * that stands for a longer one. */
 #include "world/pass/rewrite_impl.h"
 
 #include <string.h>
@@ -40,8 +41,9 @@ static bool add_label(term *t, uint8_t l)
     return true;
 }
 
-/* Labels up to ',', '-' or the end; "..." becomes labels 1, 2, ... of `dots` dims. */
-static const char *read_term(const char *p, uint32_t dots, term *t)
+/* Labels up to ',', '-' or the end; "..." becomes labels 1, 2, ... of `dots` dims. Of an operand a
+ * label may stand twice. */
+static const char *read_term(const char *p, uint32_t dots, bool operand, term *t)
 {
     for (; *p != '\0' && *p != ',' && *p != '-'; p++) {
         if (*p == ' ') {
@@ -57,6 +59,8 @@ static const char *read_term(const char *p, uint32_t dots, term *t)
                 }
             }
             p += 2;
+        } else if (operand && t->n < RU_RANK_MAX) {
+            t->label[t->n++] = (uint8_t)*p;
         } else if (!add_label(t, (uint8_t)*p)) {
             return NULL;
         }
@@ -105,7 +109,7 @@ static bool read_equation(ein *e, const ru_node *n, term *terms, term *out)
     }
     for (uint32_t k = 0; k < n->n_in; k++) {
         terms[k].v = n->in[k];
-        p = read_term(p, e->ellipsis, &terms[k]);
+        p = read_term(p, e->ellipsis, true, &terms[k]);
         if (p == NULL || !sizes_agree(e, &terms[k]) || (k + 1 < n->n_in && *p != ',')) {
             return false;
         }
@@ -118,7 +122,7 @@ static bool read_equation(ein *e, const ru_node *n, term *terms, term *out)
         return false;
     }
     if (*p == '-') {
-        return p[1] == '>' && read_term(p + 2, e->ellipsis, out) != NULL;
+        return p[1] == '>' && read_term(p + 2, e->ellipsis, false, out) != NULL;
     }
     for (uint32_t l = 1; l < LABELS; l++) { /* no arrow: what stands once, in order */
         if (count[l] == 1 || (l <= e->ellipsis && count[l] > 0)) {
@@ -163,6 +167,14 @@ static ru_value_id reshape_labels(ein *e, ru_value_id v, const term *t)
     return reshape(e, v, dims, t->n);
 }
 
+static ru_value_id transpose(ein *e, ru_value_id v, const int64_t *perm, uint32_t n)
+{
+    ru_attr attr = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = n};
+    attr.u.is = ru_arena_copy(e->rw->g.arena, perm, (int64_t)n * (int64_t)sizeof *perm, 8);
+    return attr.u.is == NULL ? (ru_value_id){0}
+                             : rui_rw_insert(e->rw, e->at, RU_OP_Transpose, &v, 1, &attr, 1);
+}
+
 /* `t` in the order of labels `to`, the same set. */
 static void reorder(ein *e, term *t, const term *to)
 {
@@ -175,13 +187,45 @@ static void reorder(ein *e, term *t, const term *to)
         RU_CHECK(at != NULL);
         perm[k] = at - t->label;
     }
-    ru_attr attr = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = to->n};
-    attr.u.is = ru_arena_copy(e->rw->g.arena, perm, (int64_t)to->n * (int64_t)sizeof *perm, 8);
-    ru_value_id v = attr.u.is == NULL
-                        ? (ru_value_id){0}
-                        : rui_rw_insert(e->rw, e->at, RU_OP_Transpose, &t->v, 1, &attr, 1);
+    ru_value_id v = transpose(e, t->v, perm, to->n);
     *t = *to;
     t->v = v;
+}
+
+/* Axes i < j of one label become the first of them. */
+static void take_diagonal(ein *e, term *t, uint32_t i, uint32_t j)
+{
+    int64_t perm[RU_RANK_MAX], dims[RU_RANK_MAX], n = e->size[t->label[i]];
+    uint32_t rank = 0;
+    term left = {0};
+    for (uint32_t k = 0; k < t->n; k++) {
+        if (k == j) {
+            continue;
+        }
+        perm[rank++] = k;
+        if (k == i) {
+            perm[rank++] = j;
+        }
+        dims[left.n] = k == i ? n * n : e->size[t->label[k]];
+        left.label[left.n++] = t->label[k];
+    }
+    ru_value_id v = j == i + 1 ? t->v : transpose(e, t->v, perm, rank);
+    ru_value_id in[5] = {reshape(e, v, dims, left.n), const_ints(e, (int64_t[]){0}, 1),
+                         const_ints(e, (int64_t[]){n * n}, 1), const_ints(e, (int64_t[]){i}, 1),
+                         const_ints(e, (int64_t[]){n + 1}, 1)};
+    left.v = rui_rw_insert(e->rw, e->at, RU_OP_Slice, in, 5, NULL, 0);
+    *t = left;
+}
+
+static void take_diagonals(ein *e, term *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        for (uint32_t j = t->n; j-- > i + 1;) {
+            if (t->label[j] == t->label[i]) {
+                take_diagonal(e, t, i, j);
+            }
+        }
+    }
 }
 
 /* Sum over labels that `keep` lacks. */
@@ -309,6 +353,9 @@ static bool expand_einsum(rui_rw *rw, uint32_t i)
         return false;
     }
     uint32_t n_in = n->n_in;
+    for (uint32_t k = 0; k < n_in; k++) {
+        take_diagonals(&e, &terms[k]);
+    }
     now = terms[0];
     needed(terms, 1, n_in, &out, keep);
     sum_out(&e, &now, keep);

@@ -1,0 +1,218 @@
+/* Ops that few networks have: diagonals in Einsum, columns that become images, samples of images.
+ */
+#include "test/ops/slow_net.h"
+#include "world/pass/pass.h"
+
+/* -- Einsum ---------------------------------------------------------------------------------------
+ */
+
+/* The sum over all labels that the result lacks, label by label. */
+static void einsum_by_hand(const char *equation, const int64_t *size, const float *const *in,
+                           double *out)
+{
+    int64_t at[26] = {0};
+    for (bool more = true; more;) {
+        double product = 1;
+        int64_t place = 0;
+        uint32_t term = 0;
+        for (const char *p = equation;; p++) {
+            if (*p >= 'a' && *p <= 'z') {
+                place = place * size[*p - 'a'] + at[*p - 'a'];
+                continue;
+            }
+            if (*p == '\0') {
+                break;
+            }
+            product *= *p == '>' ? 1.0 : (double)in[term++][place];
+            place = 0;
+        }
+        out[place] += product;
+        more = false;
+        for (uint32_t l = 0; l < 26 && !more; l++) {
+            more = size[l] > 0 && ++at[l] < size[l];
+            at[l] = more ? at[l] : 0;
+        }
+    }
+}
+
+static ru_type term_type(const char *p, const int64_t *size)
+{
+    ru_type t = {.dtype = RU_F32};
+    for (; *p >= 'a' && *p <= 'z'; p++) {
+        t.dims[t.rank++] = size[*p - 'a'];
+    }
+    return t;
+}
+
+static void einsum_case(const char *equation)
+{
+    net t;
+    ru_graph fast;
+    ru_value_id in[2];
+    int64_t size[26] = {0};
+    uint32_t n = 0;
+    net_init(&t);
+    for (const char *p = equation; *p != '\0'; p++) {
+        if (*p >= 'a' && *p <= 'z') {
+            size[*p - 'a'] = 3 + (*p - 'a') % 4;
+        }
+    }
+    for (const char *p = equation; p != NULL && *p != '>'; p = strpbrk(p, ",-") + 1) {
+        in[n] = input(&t, n == 0 ? "a" : "b", term_type(p, size));
+        n++;
+    }
+    ru_value_id y;
+    ru_build_node(&t.b, RU_OP_Einsum, in, n, (ru_attr[]){RU_AS(equation, equation), RU_A_END}, &y,
+                  1);
+    ru_build_output(&t.b, y, "y");
+    assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+    assert_ok(ru_pass_fuse(&t.g, NULL, true, &t.arena, &fast, &t.err), t.err);
+    for (uint32_t i = 1; i < fast.n_nodes; i++) {
+        assert_true(fast.nodes[i].op != RU_OP_Einsum);
+    }
+    t.g = fast;
+    ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+    const float *from[2] = {0}, *got = ru_exe_output(e, t.g.outputs[0]);
+    double want[4096] = {0};
+    for (uint32_t k = 0; k < n; k++) {
+        from[k] = ru_exe_input(e, in[k]);
+    }
+    einsum_by_hand(equation, size, from, want);
+    for (int64_t i = 0; i < ru_type_count(&t.g.values[t.g.outputs[0].v].type); i++) {
+        if (!(fabs(want[i] - (double)got[i]) < 1e-5)) {
+            fail_msg("%s: element %lld is %g, must be %g", equation, (long long)i, (double)got[i],
+                     want[i]);
+        }
+    }
+    ru_exe_close(e);
+    ru_arena_fini(&t.arena);
+}
+
+static void diagonals_in_einsum(void **state)
+{
+    (void)state;
+    static const char *const equations[] = {
+        "ii->i",       "ii->",        "bii->bi",   "iib->ib",  "ibi->bi",
+        "iii->i",      "ijij->ji",    "biijj->bj", "ii,ij->j", "bii,cii->bc",
+        "iji,jkk->ik", "aab,bcc->ac", "iib->b",    "ijji->",   "ajaja->ja",
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(equations); k++) {
+        einsum_case(equations[k]);
+    }
+}
+
+/* -- columns to images ---------------------------------------------------------------------------
+ */
+
+typedef struct fold_case {
+    uint32_t axes;
+    int64_t image[3], block[3], strides[3], dilations[3], pads[6];
+} fold_case;
+
+static const fold_case fold_cases[] = {
+    {2, {30, 31}, {3, 3}, {1, 1}, {1, 1}, {0}},
+    {2, {17, 34}, {4, 4}, {2, 2}, {1, 1}, {0}},
+    {2, {9, 8}, {3, 2}, {1, 3}, {2, 2}, {2, 1, 0, 3}},
+    {2, {5, 7}, {5, 7}, {2, 5}, {1, 1}, {0}},
+    {2, {12, 9}, {2, 1}, {3, 4}, {1, 1}, {0, 2, 1, 1}},
+    {1, {40}, {5}, {3}, {2}, {4, 1}},
+    {3, {5, 6, 7}, {2, 3, 3}, {1, 2, 2}, {2, 1, 1}, {0, 1, 1, 1, 0, 2}},
+};
+
+static void columns_become_images(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(fold_cases); k++) {
+        const fold_case *c = &fold_cases[k];
+        int64_t taps = 1, windows = 1;
+        for (uint32_t d = 0; d < c->axes; d++) {
+            int64_t reach = (c->block[d] - 1) * c->dilations[d] + 1;
+            int64_t room = c->image[d] + c->pads[d] + c->pads[c->axes + d] - reach;
+            taps *= c->block[d];
+            windows *= room / c->strides[d] + 1;
+        }
+        net t;
+        net_init(&t);
+        ru_type x = T(F32, 2, 3 * taps, windows);
+        ru_value_id in[3] = {k % 2 == 0 ? input(&t, "x", x) : param(&t, x, 1.0f),
+                             ru_build_const_i64s(&t.b, c->image, c->axes),
+                             ru_build_const_i64s(&t.b, c->block, c->axes)};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_Col2Im, in[0], in[1], in[2],
+                                     (ru_attr[]){RU_AIS(strides, c->strides, c->axes),
+                                                 RU_AIS(dilations, c->dilations, c->axes),
+                                                 RU_AIS(pads, c->pads, 2 * c->axes), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "fold %u", k);
+        fast_and_right(&t, 1e-6, name);
+    }
+}
+
+/* -- samples -------------------------------------------------------------------------------------
+ */
+
+/* The grid reaches 2.6 beyond the image on each side. */
+static ru_value_id grid_of(net *t, uint32_t axes, int64_t places)
+{
+    ru_value_id g = axes == 1   ? input(t, "g", T(F32, 2, places, 1))
+                    : axes == 2 ? input(t, "g", T(F32, 2, places / 7, 7, 2))
+                                : input(t, "g", T(F32, 2, 7, places / 7, 1, 3));
+    static float scale = 3.6f;
+    return ru_build_op2(&t->b, RU_OP_Mul, g, ru_build_const(&t->b, T(F32, 1), &scale), NULL);
+}
+
+static void samples_of_images(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"nearest", "linear", "cubic"};
+    static const char *const pads[] = {"zeros", "border", "reflection"};
+    for (uint32_t k = 0; k < 3 * 3 * 3 * 2 * 2; k++) {
+        uint32_t axes = k % 3 + 1, mode = k / 3 % 3, pad = k / 9 % 3, align = k / 27 % 2;
+        bool small = k / 54 == 1; /* images of one element along an axis */
+        net t;
+        net_init(&t);
+        ru_value_id x = axes == 1   ? input(&t, "x", T(F32, 2, 3, small ? 1 : 19))
+                        : axes == 2 ? input(&t, "x", T(F32, 2, 3, small ? 1 : 9, 13))
+                                    : input(&t, "x", T(F32, 2, 3, 4, small ? 1 : 5, 6));
+        ru_value_id y =
+            ru_build_op2(&t.b, RU_OP_GridSample, x, grid_of(&t, axes, k % 2 == 0 ? 133 : 259),
+                         (ru_attr[]){RU_AS(mode, modes[mode]), RU_AS(padding_mode, pads[pad]),
+                                     RU_AI(align_corners, align), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        char name[64];
+        snprintf(name, sizeof name, "%s, %s, %u axes%s", modes[mode], pads[pad], axes,
+                 small ? ", small" : "");
+        fast_and_right(&t, 3e-6, name);
+    }
+}
+
+/* What is no place gives NaN, far away is outside. */
+static void samples_nowhere(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"nearest", "linear", "cubic"};
+    static const char *const pads[] = {"zeros", "border", "reflection"};
+    static const float grid[] = {NAN, INFINITY, -INFINITY, 1e30f, -3e4f};
+    for (uint32_t k = 0; k < 9; k++) {
+        net t;
+        net_init(&t);
+        ru_value_id y = ru_build_op2(
+            &t.b, RU_OP_GridSample, input(&t, "x", T(F32, 1, 1, 6)),
+            ru_build_const(&t.b, T(F32, 1, 5, 1), grid),
+            (ru_attr[]){RU_AS(mode, modes[k % 3]), RU_AS(padding_mode, pads[k / 3]), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        const float *got = ru_exe_output(e, y), *x = ru_exe_input(e, t.g.inputs[0]);
+        assert_true(isnan(got[0]) && isnan(got[1]) && isnan(got[2]));
+        if (k / 3 < 2) {
+            assert_true(fabsf(got[3] - (k / 3 == 0 ? 0.0f : x[5])) < 1e-6f);
+            assert_true(fabsf(got[4] - (k / 3 == 0 ? 0.0f : x[0])) < 1e-6f);
+        }
+        ru_exe_close(e);
+        ru_arena_fini(&t.arena);
+    }
+}
+
+RU_TESTS(exec_rare, cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
+         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere))
