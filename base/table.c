@@ -135,13 +135,30 @@ static int64_t width_of(const char *s)
     return n;
 }
 
+/* Texts may come from other users: a control character would end the line, move the cursor, or
+ * colour what follows. */
+static bool is_control(const char *s)
+{
+    const uint8_t b = (uint8_t)*s, next = b != 0 ? (uint8_t)s[1] : 0;
+    return b < 0x20 || b == 0x7f || (b == 0xc2 && next >= 0x80 && next < 0xa0);
+}
+
+static void put_text(const char *text, ru_text *out)
+{
+    for (; *text != '\0'; text++) {
+        bool control = is_control(text);
+        text += control && (uint8_t)*text == 0xc2;
+        ru_text_char(out, control ? '?' : *text, 1);
+    }
+}
+
 static void put_cell(const char *text, bool last, ru_table_side side, int64_t width, ru_text *out)
 {
     int64_t pad = width - width_of(text);
     if (side == RU_TABLE_RIGHT) {
         ru_text_char(out, ' ', pad);
     }
-    ru_text_put(out, text);
+    put_text(text, out);
     if (!last) {
         ru_text_char(out, ' ', side == RU_TABLE_LEFT ? pad + 2 : 2);
     }

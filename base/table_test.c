@@ -41,6 +41,31 @@ static void tables_print_and_write_json(void **state)
     ru_arena_fini(&a);
 }
 
+/* No text of a cell ends its line, or speaks to the terminal. */
+static void control_characters_are_shown(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_table t = ru_table_in(&a);
+    ru_table_col(&t, "name", RU_TABLE_LEFT);
+    ru_table_col(&t, "n", RU_TABLE_RIGHT);
+    ru_table_str(&t, "a\nb\x1b[2J\x7f");
+    ru_table_i64(&t, 1);
+    ru_table_str(&t, "\xc2\x9b\xc2\xb5\xc3\x9f"); /* CSI in one character, then two letters */
+    ru_table_i64(&t, 2);
+    ru_text text = ru_text_arena(&a), out = ru_text_arena(&a);
+    assert_ok(ru_table_print(&t, 0, &text, &err), err);
+    assert_string_equal(text.p, "name      n\n"
+                                "a?b?[2J?  1\n"
+                                "?\xc2\xb5\xc3\x9f       2\n");
+    ru_json j = ru_json_into(&out);
+    assert_ok(ru_table_json(&t, &j, NULL, &err), err);
+    assert_non_null(strstr(out.p, "a\\nb\\u001b[2J"));
+    ru_arena_fini(&a);
+}
+
 static void keys_end_with_the_unit_of_their_cells(void **state)
 {
     (void)state;
@@ -97,6 +122,7 @@ static void a_full_arena_is_told(void **state)
     assert_int_equal(text.n, 0);
 }
 
-RU_TESTS(base_table, cmocka_unit_test(tables_print_and_write_json),
+RU_TESTS(base_table, cmocka_unit_test(control_characters_are_shown),
+         cmocka_unit_test(tables_print_and_write_json),
          cmocka_unit_test(keys_end_with_the_unit_of_their_cells),
          cmocka_unit_test(a_full_arena_is_told))

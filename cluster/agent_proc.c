@@ -184,6 +184,9 @@ static void note(rui_proc *p)
         p->member = t.number > 0;
         (void)snprintf(p->ended, sizeof p->ended, "%s", t.ended);
         (void)snprintf(p->why, sizeof p->why, "%s", t.why);
+        for (char *c = p->why; *c != 0; c++) { /* a job wrote it, and others read it on terminals */
+            *c = (uint8_t)*c < ' ' || *c == 0x7f ? ' ' : *c;
+        }
         p->left = t.left;
         p->code = (int32_t)t.end;
     }

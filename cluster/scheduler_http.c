@@ -19,7 +19,7 @@
 #include "env/file/file.h"
 #include "env/process/self.h"
 
-enum { LOG_BYTES_MAX = 256 << 10, PARTS_MAX = 4, NAME_MAX_BYTES = 64 };
+enum { LOG_BYTES_MAX = 256 << 10, PARTS_MAX = 4, NAME_MAX_BYTES = 64, JOB_NAME_MAX = 200 };
 
 typedef struct asked {
     rui_scheduler *s;
@@ -288,6 +288,22 @@ static const ru_conf_field wish_fields[] = {
 };
 static const ru_conf_table wish_table = RU_TABLE("request", wish, wish_fields, NULL);
 
+/* Everybody sees it, on terminals. */
+static ru_status check_name(const char *name, ru_err *err)
+{
+    size_t n = strlen(name);
+    bool plain = true;
+    for (size_t k = 0; k < n; k++) {
+        plain = plain && (uint8_t)name[k] >= ' ' && name[k] != 0x7f;
+    }
+    return plain && n <= JOB_NAME_MAX
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "the job's name has %zu bytes%s; expected at most %d, and no ends of "
+                         "lines or other control characters",
+                         n, plain ? "" : " with control characters", JOB_NAME_MAX);
+}
+
 static ru_status read_wish(asked *q, wish *w, ru_err *err)
 {
     ru_conf *c;
@@ -399,6 +415,7 @@ static ru_status submit(asked *q, ru_err *err)
     ru_account room;
     const ru_account *account;
     RU_TRY(read_wish(q, &w, err));
+    RU_TRY(check_name(w.name, err));
     RU_TRY(check_size(s, q->who, w.min, err));
     RU_TRY(ru_cluster_account(s->opt->own_accounts, q->who, q->arena, &room, &account, err));
     if (s->commit == NULL && (s->commit = RU_NEW(s->arena, struct rui_commit, 1)) == NULL) {

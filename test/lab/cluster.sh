@@ -80,6 +80,10 @@ refused 66 logs 7
 refused 2 submit mlp.yaml -w 5:9
 grep -q 'has 4 slots' err.txt || fail "a job that is too large: $(cat err.txt)"
 refused 2 submit mlp.yaml -w 0
+sed 's/^name:.*/name: "two\\nlines"/' mlp.yaml >lines.yaml
+refused 2 submit lines.yaml
+grep -q 'with control characters' err.txt || fail "a name of two lines: $(cat err.txt)"
+[[ $(cluster slurm-script lines.yaml -w 2 | grep -c '^#SBATCH --job-name=two_lines$') -eq 1 ]] || fail "a script with a name of two lines"
 refused 69 scheduler --held </dev/null # as when `up` is killed before it noted its number
 refused 2 cancel 1
 grep -q 'job 1 has ended: done' err.txt || fail "a job that has ended: $(cat err.txt)"

@@ -256,6 +256,17 @@ static void put_word(ru_text *t, const char *word)
     ru_text_put(t, "'");
 }
 
+/* A name for lines of #SBATCH, which end at a blank, and in which % and \ mean more. */
+static const char *plain_name(ru_arena *arena, const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    char *out = ru_arena_str(arena, name);
+    for (char *c = out; c != NULL && *c != 0; c++) {
+        *c = strchr(plain, *c) != NULL ? *c : '_';
+    }
+    return out;
+}
+
 /* The job as one of Slurm alone, with a fixed number of workers: each a task of one step. */
 static ru_status run_slurm_script(ru_cmd_in *in, ru_err *err)
 {
@@ -270,6 +281,10 @@ static ru_status run_slurm_script(ru_cmd_in *in, ru_err *err)
                        min, max, max);
     }
     RU_TRY(resolve(in, false, &name, &yaml, err));
+    name = plain_name(in->arena, name);
+    if (name == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a script");
+    }
     char *path = realpath(in->args[0], NULL);
     ru_text t = ru_text_arena(in->arena);
     ru_text_putf(&t, "#!/bin/sh\n#SBATCH --job-name=%s\n#SBATCH --ntasks=%u\n", name, min);
