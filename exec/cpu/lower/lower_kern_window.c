@@ -1,13 +1,13 @@
 /* Convolutions and transposed ones of images that stand row-major, group after group: of one
  * channel each over three axes, which oneDNN computes as products of one row; of few channels,
  * which it pads to vectors of them; and where the reorders into blocks of channels and back would
- * cost more than its kernels give. */
+ * cost more than its kernels give. Transposed ones that sum many channels are a product first. */
 #include "exec/cpu/low/conv.h"
 #include "exec/cpu/lower/lower_kern.h"
 
 enum {
     AXES = 3,
-    AXIS_TAPS = 32,
+    AXIS_TAPS = 64,
     TAPS_MAX = 1 << 14, /* of a group */
     LOOK_MAX = 1 << 24, /* taps looked at while all are listed, phase by phase */
     WORK_MAX = 4 << 20, /* floats */
@@ -89,7 +89,8 @@ static void plan_axis(ru_kern_window *g, int k, const rui_window *w, bool turned
     }
 }
 
-/* All taps, phase after phase. */
+/* All taps, phase after phase. `w_channel` 0: each plane has one tap, its own, and all one weight.
+ */
 static void list_taps(const ru_kern_window *g, const axis_taps *t, int64_t w_channel,
                       ru_kern_tap *taps, int64_t *first)
 {
@@ -97,21 +98,37 @@ static void list_taps(const ru_kern_window *g, const axis_taps *t, int64_t w_cha
     int64_t kernel = t[0].n * t[1].n * t[2].n;
     for (int64_t p = 0; p < phases; p++) {
         first[p] = n;
-        for (int64_t i = 0; i < g->ci * kernel; i++) {
-            int64_t c = i / kernel, a = i / (t[1].n * t[2].n) % t[0].n, b = i / t[2].n % t[1].n,
-                    d = i % t[2].n;
+        for (int64_t j = 0; j < (w_channel != 0 ? g->ci * kernel : kernel); j++) {
+            int64_t c = w_channel != 0 ? j / kernel : j, i = j % kernel, a = i / (t[1].n * t[2].n),
+                    b = i / t[2].n % t[1].n, d = i % t[2].n;
             if ((t[0].phase[a] * g->every[1] + t[1].phase[b]) * g->every[2] + t[2].phase[d] == p) {
                 int64_t plane = c * g->room[0] + t[0].off[a];
                 int64_t at = (plane * g->room[1] + t[1].off[b]) * g->room[2] + t[2].off[d];
-                taps[n++] = (ru_kern_tap){(int32_t)at, (int32_t)(c * w_channel + i % kernel)};
+                taps[n++] =
+                    (ru_kern_tap){(int32_t)at, (int32_t)(w_channel != 0 ? c * w_channel + i : 0)};
             }
         }
     }
     first[phases] = n;
 }
 
-/* False: more than it is for. */
-static bool plan(window_state *s, const rui_window *w, bool turned, int64_t room, axis_taps t[AXES])
+static bool keep_taps(rui_low *lo, ru_kern_window *g, const axis_taps *t, int64_t w_channel)
+{
+    int64_t kernel = t[0].n * t[1].n * t[2].n, phases = g->every[0] * g->every[1] * g->every[2];
+    ru_kern_tap *taps = rui_keep(lo, g->ci * kernel * (int64_t)sizeof *taps);
+    int64_t *first = rui_keep(lo, (phases + 1) * (int64_t)sizeof *first);
+    if (taps == NULL || first == NULL) {
+        return false;
+    }
+    list_taps(g, t, w_channel, taps, first);
+    g->taps = taps;
+    g->first = first;
+    return true;
+}
+
+/* `own`: each channel has one tap, its own. False: more than it is for. */
+static bool plan(window_state *s, const rui_window *w, bool turned, bool own, int64_t room,
+                 axis_taps t[AXES])
 {
     for (int d = 0; d < w->nsp; d++) {
         if (w->kernel[d] > AXIS_TAPS || (turned && w->stride[d] > AXIS_TAPS)) {
@@ -127,8 +144,8 @@ static bool plan(window_state *s, const rui_window *w, bool turned, int64_t room
     s->w_group = s->g.ci * s->each * kernel;
     s->g.w_step = turned ? kernel : s->g.ci * kernel;
     int64_t phases = s->g.every[0] * s->g.every[1] * s->g.every[2];
-    return room > 0 && s->w_group < INT32_MAX && s->g.ci * kernel <= TAPS_MAX &&
-           phases * s->g.ci * kernel <= LOOK_MAX;
+    int64_t taps = own ? kernel : s->g.ci * kernel;
+    return room > 0 && s->w_group < INT32_MAX && taps <= TAPS_MAX && phases * taps <= LOOK_MAX;
 }
 
 static ru_status lower(rui_low *lo, const ru_node *n, const rui_window *w, bool turned,
@@ -138,20 +155,14 @@ static ru_status lower(rui_low *lo, const ru_node *n, const rui_window *w, bool 
         .k = ru_kern_best(), .n = w->n, .groups = w->groups, .each = w->co / w->groups};
     made.g.ci = w->ci / w->groups;
     axis_taps t[AXES];
-    if (!plan(&made, w, turned, room, t)) {
+    if (!plan(&made, w, turned, false, room, t)) {
         return RU_E_UNSUPPORTED;
     }
     int64_t kernel = t[0].n * t[1].n * t[2].n;
-    int64_t phases = made.g.every[0] * made.g.every[1] * made.g.every[2];
     window_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    ru_kern_tap *taps = rui_keep(lo, made.g.ci * kernel * (int64_t)sizeof *taps);
-    int64_t *first = rui_keep(lo, (phases + 1) * (int64_t)sizeof *first);
-    if (s == NULL || taps == NULL || first == NULL) {
+    if (s == NULL || !keep_taps(lo, &made.g, t, turned ? made.each * kernel : kernel)) {
         return rui_done(lo);
     }
-    list_taps(&made.g, t, turned ? made.each * kernel : kernel, taps, first);
-    made.g.taps = taps;
-    made.g.first = first;
     made.work = (made.k->window_work(&made.g) + 15) / 16 * 16;
     *s = made;
     rui_buf bufs[T_BUFS] = {[T_X] = rui_in_plain(lo, n->in[0]), [T_W] = rui_in_plain(lo, n->in[1])};
@@ -212,6 +223,160 @@ static bool turned_pays(const rui_window *w)
         phases *= w->stride[d];
     }
     return ci <= TURNED_FEW || co <= TURNED_FEW || taps <= TURNED_TAPS * phases;
+}
+
+/* -- transposed: a product, then sums ------------------------------------------------------------
+ * columns [co kernel, image] = w [ci, co kernel] transposed * x [ci, image]
+ * y of a channel = the windows of its `kernel` planes of columns, each with one tap of weight 1
+ * Some channels of columns at a time stay near. */
+
+enum {
+    COLUMNS_NEAR = 1 << 17, /* floats: 512 KiB */
+    COLUMNS_DEEP = 8,       /* sums of fewer products are no work for a product */
+    COLUMNS_WIDE = 32,      /* a smaller image leaves a vector empty */
+    COLUMNS_CI = 32,        /* sums of more: a product is faster than windows, as it is for */
+    COLUMNS_CO = 4,         /* fewer channels of the result, which leave windows few registers */
+};
+
+typedef struct columns_state {
+    window_state s; /* of one channel of the result */
+    int64_t ci, co; /* of a group */
+    int64_t kernel, image, each, packed;
+    int64_t w_row, w_col;     /* steps from one row of the product's left side, and one column */
+    int64_t columns, product; /* floats of one thread, before those of the window */
+    float one;
+} columns_state;
+
+enum { C_X, C_W, C_BIAS, C_Y, C_PACKED, C_WORK, C_BUFS };
+
+static void columns_pack(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const columns_state *c = state;
+    for (int64_t p = begin; p < end; p++) {
+        c->s.k->gemm_pack((const float *)bufs[C_X] + p * c->ci * c->image, c->image, 1, c->ci,
+                          c->image, (float *)bufs[C_PACKED] + p * c->packed);
+    }
+}
+
+static void columns_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                         void *own)
+{
+    const columns_state *c = state;
+    const ru_kern_window *g = &c->s.g;
+    float *columns = own, *work = columns + c->columns;
+    int64_t out = g->out[0] * g->out[1] * g->out[2];
+    for (int64_t r = begin, next; r < end; r = next) {
+        int64_t part = r / c->co, group = part % c->s.groups, o = r % c->co;
+        next = r - o + (o / c->each + 1) * c->each;
+        next = next < (part + 1) * c->co ? next : (part + 1) * c->co;
+        next = next < end ? next : end;
+        const float *w = (const float *)bufs[C_W] + group * c->ci * c->co * c->kernel;
+        c->s.k->gemm(&(ru_kern_gemm){.m = (next - r) * c->kernel,
+                                     .n = c->image,
+                                     .k = c->ci,
+                                     .a = w + o * c->kernel * c->w_row,
+                                     .a_row = c->w_row,
+                                     .a_col = c->w_col,
+                                     .packed_b = (const float *)bufs[C_PACKED] + part * c->packed,
+                                     .c = columns,
+                                     .c_row = c->image,
+                                     .alpha = 1.0f,
+                                     .work = work});
+        for (int64_t k = r; k < next; k++) {
+            const float *bias = bufs[C_BIAS];
+            c->s.k->window(g, columns + (k - r) * c->kernel * c->image, &c->one,
+                           bias != NULL ? bias + group * c->co + k % c->co : NULL, 1,
+                           (float *)bufs[C_Y] + k * out, work + c->product);
+        }
+    }
+}
+
+static ru_status columns_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const columns_state *c = state;
+    int64_t parts = c->s.n * c->s.groups;
+    rui_kern_for(run, columns_pack, c, bufs, parts, rui_kern_grain(c->ci * c->image));
+    rui_kern_for_own(run, columns_part, c, bufs, parts * c->co,
+                     rui_kern_grain(c->kernel * c->image * c->ci / 8), bufs[C_WORK],
+                     c->s.work * (int64_t)sizeof(float));
+    return RU_OK;
+}
+
+/* False: more than it is for. */
+static bool columns_plan(const rui_window *w, columns_state *c, axis_taps t[AXES])
+{
+    *c = (columns_state){.s = {.k = ru_kern_best(), .n = w->n, .groups = w->groups, .each = 1},
+                         .ci = w->ci / w->groups,
+                         .co = w->co / w->groups,
+                         .kernel = 1,
+                         .image = 1,
+                         .one = 1.0f};
+    for (int d = 0; d < w->nsp; d++) {
+        c->kernel *= w->kernel[d];
+        c->image *= w->in[d];
+    }
+    c->s.g.ci = c->kernel;
+    if (c->ci < COLUMNS_DEEP || c->image < COLUMNS_WIDE ||
+        !plan(&c->s, w, true, true, WORK_MAX, t)) {
+        return false;
+    }
+    c->s.g.w_step = 0;
+    int64_t each = COLUMNS_NEAR / (c->kernel * c->image);
+    c->each = each < 1 ? 1 : each > c->co ? c->co : each;
+    c->packed = (c->s.k->gemm_pack_floats(c->ci, c->image) + 15) / 16 * 16;
+    c->columns = (c->each * c->kernel * c->image + 15) / 16 * 16;
+    c->product = (c->s.k->gemm_work(c->each * c->kernel, 0, c->ci) + 15) / 16 * 16;
+    c->s.work = c->columns + c->product + (c->s.k->window_work(&c->s.g) + 15) / 16 * 16;
+    return true;
+}
+
+/* Held weights are turned once, so that a row of the product's left side stands side by side. */
+static rui_buf columns_weights(rui_low *lo, const ru_node *n, columns_state *c)
+{
+    const ru_value *v = &rui_graph(lo)->values[n->in[1].v];
+    int64_t rows = c->co * c->kernel, all = rows * c->ci;
+    c->w_row = 1;
+    c->w_col = rows;
+    if (v->kind != RU_VALUE_CONST && (v->kind != RU_VALUE_STATE || !rui_inference(lo))) {
+        return rui_in_plain(lo, n->in[1]);
+    }
+    const int64_t dims[] = {c->s.groups, rows, c->ci}, turned[] = {all, 1, rows};
+    dnnl_memory_desc_t seen = rui_md_strided(lo, 3, dims, turned, dnnl_f32);
+    dnnl_memory_desc_t want = rui_md_plain(lo, 3, dims, dnnl_f32);
+    c->w_row = c->ci;
+    c->w_col = 1;
+    return rui_in_as(lo, n->in[1], &seen, &want);
+}
+
+ru_status rui_lower_kern_columns(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    rui_window w;
+    axis_taps t[AXES];
+    columns_state made;
+    if (!rui_conv_plain(lo, n, true, &w) || !rui_standing(lo, n->in[0])->plain ||
+        (rui_inference(lo) && turned_pays(&w) && w.ci / w.groups <= COLUMNS_CI &&
+         w.co / w.groups >= COLUMNS_CO) ||
+        !columns_plan(&w, &made, t)) {
+        return RU_E_UNSUPPORTED;
+    }
+    columns_state *c = rui_keep(lo, (int64_t)sizeof *c);
+    if (c == NULL || !keep_taps(lo, &made.s.g, t, 0)) {
+        return rui_done(lo);
+    }
+    *c = made;
+    rui_buf bufs[C_BUFS] = {[C_X] = rui_in_plain(lo, n->in[0]), [C_W] = columns_weights(lo, n, c)};
+    bufs[C_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
+    bufs[C_Y] = rui_out_plain(lo, n->out[0]);
+    bufs[C_PACKED] = rui_scratch(lo, w.n * w.groups * c->packed * (int64_t)sizeof(float));
+    bufs[C_WORK] = rui_scratch(lo, c->s.work * rui_threads(lo) * (int64_t)sizeof(float));
+    rui_emit(lo, &(rui_step){.kernel = "kern deconv columns",
+                             .fn = columns_run,
+                             .state = c,
+                             .bufs = bufs,
+                             .n_bufs = C_BUFS});
+    rui_act_emit(lo, n);
+    return rui_done(lo);
 }
 
 ru_status rui_lower_kern_window_turned(rui_low *lo, const ru_node *n, ru_err *err)

@@ -1,0 +1,77 @@
+/* Convolutions as products, and products themselves, at odd sizes and in all their forms, against
+ * the reference. */
+#include "test/ops/slow_net.h"
+
+/* Over one, two and three axes, with groups, strides, dilations, paddings, places between windows
+ * that nothing reaches, bias, activation; `extra`: output_padding. */
+static const struct turned_case {
+    char kernel; /* w: windows; c: columns; o: another */
+    uint32_t axes;
+    int64_t ci, co, groups, x[3], k[3], s[3], d[3], p[6], extra[3];
+} turned_cases[] = {
+    {'w', 2, 6, 6, 1, {13, 901}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {0}},
+    {'w', 2, 6, 5, 1, {13, 31}, {2, 2}, {2, 2}, {1, 1}, {0}, {0}},
+    {'w', 2, 6, 8, 2, {13, 33}, {3, 4}, {2, 3}, {1, 1}, {1, 0, 2, 1}, {0}},
+    {'w', 2, 3, 20, 1, {13, 31}, {3, 2}, {1, 2}, {2, 3}, {0, 1, 1, 0}, {0}},
+    {'w', 2, 9, 3, 3, {13, 16}, {1, 5}, {3, 1}, {1, 1}, {0, 4, 0, 4}, {0}},
+    {'w', 2, 4, 9, 1, {7, 15}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+    {'w', 2, 5, 7, 1, {5, 9}, {2, 1}, {4, 3}, {1, 1}, {0, 1, 3, 0}, {2, 2}},
+    {'w', 2, 8, 8, 8, {9, 40}, {4, 4}, {2, 2}, {1, 1}, {1, 1, 1, 1}, {0}},
+    {'w', 2, 2, 6, 2, {6, 20}, {3, 3}, {4, 2}, {2, 2}, {5, 4, 2, 3}, {1, 0}},
+    {'c', 2, 64, 40, 1, {4, 17}, {2, 2}, {2, 2}, {1, 1}, {0}, {0}},
+    {'c', 2, 20, 24, 1, {6, 19}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {0}},
+    {'w', 1, 5, 6, 1, {37}, {5}, {2}, {1}, {2, 1}, {1}},
+    {'w', 1, 4, 2, 2, {1}, {3}, {3}, {3}, {0, 2}, {0}},
+    {'w', 3, 4, 6, 2, {3, 5, 18}, {2, 3, 3}, {2, 1, 2}, {1, 2, 1}, {0, 1, 1, 1, 0, 1}, {1, 0, 1}},
+    {'w', 3, 3, 3, 1, {4, 2, 7}, {2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0}, {0}},
+    {'c', 2, 40, 6, 1, {9, 11}, {4, 4}, {2, 2}, {1, 1}, {1, 1, 1, 1}, {0}},
+    {'c', 2, 9, 2, 1, {7, 13}, {5, 5}, {2, 2}, {1, 1}, {2, 1, 2, 1}, {0}},
+    {'c', 2, 66, 10, 2, {8, 9}, {3, 2}, {1, 3}, {2, 1}, {1, 0, 1, 2}, {0, 1}},
+    {'c', 2, 24, 24, 1, {8, 8}, {20, 20}, {8, 8}, {1, 1}, {6, 6, 6, 6}, {0}},
+    {'c', 2, 300, 3, 3, {6, 6}, {3, 3}, {4, 1}, {1, 1}, {0}, {2, 0}},
+    {'c', 1, 48, 7, 1, {50}, {8}, {4}, {1}, {2, 2}, {0}},
+    {'c', 3, 36, 5, 1, {3, 4, 5}, {2, 3, 2}, {2, 1, 2}, {1, 1, 1}, {0, 1, 1, 0, 1, 1}, {0}},
+    {'w', 2, 2, 2, 2, {5, 6}, {64, 64}, {32, 32}, {1, 1}, {16, 16, 16, 16}, {0}},
+    {'o', 2, 40, 20, 1, {5, 5}, {3, 3}, {2, 2}, {1, 1}, {0}, {0}},
+};
+
+static void transposed_convolutions(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4 * RU_ARRAY_LEN(turned_cases); k++) {
+        const struct turned_case *c = &turned_cases[k / 4];
+        net t;
+        net_init(&t);
+        uint32_t axes = c->axes;
+        int64_t ci = c->ci, co = c->co, groups = c->groups;
+        int64_t dims[5] = {2, ci}, weights[5] = {ci, co / groups};
+        for (uint32_t d = 0; d < axes; d++) {
+            dims[2 + d] = c->x[d];
+            weights[2 + d] = c->k[d];
+        }
+        ru_value_id x = input(&t, "x", ru_type_make(RU_F32, 2 + axes, dims));
+        const ru_type of = ru_type_make(RU_F32, 2 + axes, weights);
+        ru_value_id w = k % 4 < 2 ? param(&t, of, 1.0f) : input(&t, "w", of);
+        ru_value_id b = k % 2 == 1 ? param(&t, T(F32, co), 1.0f) : (ru_value_id){0};
+        const ru_attr attrs[] = {RU_AI(group, groups),
+                                 RU_AIS(strides, c->s, axes),
+                                 RU_AIS(dilations, c->d, axes),
+                                 RU_AIS(pads, c->p, 2 * axes),
+                                 RU_AIS(output_padding, c->extra, axes),
+                                 RU_A_END};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_ConvTranspose, x, w, b, attrs);
+        y = k % 2 == 1 ? ru_build_op1(&t.b, RU_OP_Tanh, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "transposed %u", k);
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        const char *text = ru_exe_print(e, &t.arena);
+        assert_int_equal(strstr(text, "kern deconv windows") != NULL, c->kernel == 'w');
+        assert_int_equal(strstr(text, "kern deconv columns") != NULL, c->kernel == 'c');
+        ru_exe_close(e);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+RU_TESTS(exec_product, cmocka_unit_test(transposed_convolutions))
