@@ -325,6 +325,25 @@ static ru_status plan_method(search *s, ru_err *err)
     return RU_OK;
 }
 
+/* What each op takes on the device of the best plan. */
+static ru_status put_took(const search *s, ru_arena *out, const int64_t **took, ru_err *err)
+{
+    const rui_place *g = &s->g;
+    uint32_t *unit_dev = RU_NEW(s->scratch, uint32_t, g->n_units);
+    int64_t *at = RU_NEW(out, int64_t, g->n);
+    if (unit_dev == NULL || at == NULL) {
+        return no_memory(s, err);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        unit_dev[g->unit[i]] = s->best.device[i];
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        at[i] = rui_place_runs(g, unit_dev, i, s->best.device[i]);
+    }
+    *took = at;
+    return RU_OK;
+}
+
 ru_status ru_plan_place(const ru_place_in *in, const ru_solver *solver, ru_arena *out,
                         ru_arena *scratch, ru_place_plan *plan, ru_err *err)
 {
@@ -346,8 +365,11 @@ ru_status ru_plan_place(const ru_place_in *in, const ru_solver *solver, ru_arena
         RU_TRY(plan_method(&s, err));
     }
     RU_CHECK(s.bound_ns <= s.best.step_ns);
+    const int64_t *took = NULL;
+    RU_TRY(put_took(&s, out, &took, err));
     *plan = (ru_place_plan){.device = s.best.device,
                             .start_ns = s.best.start,
+                            .took_ns = took,
                             .send_ns = s.best.send,
                             .n_ops = in->n,
                             .n_edges = in->n_edges,

@@ -24,6 +24,7 @@
 enum {
     RU_PLACE_OPS_MAX = 1 << 16,
     RU_PLACE_EDGES_MAX = 1 << 20,
+    RU_PLACE_VALUES_MAX = 1 << 16,
     RU_PLACE_DEVICES_MAX = 64,
     RU_PLACE_ANY = -1,
 };
@@ -53,6 +54,8 @@ typedef struct ru_place_edge {
     uint32_t from, to;
     int64_t time_ns; /* >= 0 of the transfer when both are apart, as measured */
     int64_t bytes;   /* >= 0 sent then: latency and bytes / bandwidth of the link come on top */
+    uint32_t value; /* edges of one op with the same number carry one tensor, which goes to a device
+                       once, for all readers there; 0: a tensor of its own */
 } ru_place_edge;
 
 typedef struct ru_place_device {
@@ -75,6 +78,8 @@ typedef struct ru_place_in {
     uint32_t n_devices;
     int64_t latency_ns; /* of links that `links` does not name */
     double bytes_per_s;
+    double byte_ns; /* >= 0 for which each byte of a transfer keeps both of its devices from ops, at
+                       speed 1; the writer and the first reader take so much longer */
     const ru_place_link *links; /* [n_links] of another latency or bandwidth */
     uint32_t n_links;
     ru_place_method method;
@@ -95,7 +100,7 @@ typedef enum ru_place_proof {
 /* What became of the integer program. */
 typedef enum ru_place_program {
     RU_PLACE_NOT_NEEDED, /* the bound was met before, or the method is a baseline */
-    RU_PLACE_TOO_LARGE,
+    RU_PLACE_TOO_LARGE,  /* or with byte_ns or values, which it does not know */
     RU_PLACE_NO_SOLVER,
     RU_PLACE_PROVEN,
     RU_PLACE_ENDED, /* by its budget */
@@ -104,6 +109,7 @@ typedef enum ru_place_program {
 typedef struct ru_place_plan {
     const uint32_t *device;  /* [n_ops] */
     const int64_t *start_ns; /* [n_ops] */
+    const int64_t *took_ns;  /* [n_ops] on its device, with its transfers' byte_ns */
     const int64_t *send_ns;  /* [n_edges] start of the transfer; -1: both ops are on one device */
     uint32_t n_ops, n_edges;
     int64_t step_ns;

@@ -13,12 +13,14 @@ typedef struct judge {
     const ru_place_in *in;
     const ru_place_plan *p;
     ru_heap heap;
+    uint32_t *carrier; /* [n_edges] the first edge that brings the same value to the same device */
+    int64_t *more_ns;  /* [n_ops] what transfers cost them */
 } judge;
 
 static int64_t took_on(const judge *j, uint32_t i)
 {
     double speed = j->in->devices[j->p->device[i]].speed;
-    return (int64_t)floor((double)j->in->ops[i].time_ns / speed + 0.5);
+    return (int64_t)floor((double)j->in->ops[i].time_ns / speed + 0.5) + j->more_ns[i];
 }
 
 static int64_t sent_for(const judge *j, const ru_place_edge *e)
@@ -38,6 +40,38 @@ static int64_t sent_for(const judge *j, const ru_place_edge *e)
         more = (double)latency_ns + (double)e->bytes * 1e9 / bytes_per_s;
     }
     return (int64_t)floor((double)e->time_ns + more + 0.5);
+}
+
+static int64_t costs(const judge *j, uint32_t op, int64_t bytes)
+{
+    double ns = (double)bytes * j->in->byte_ns / j->in->devices[j->p->device[op]].speed;
+    return (int64_t)floor(ns + 0.5);
+}
+
+static ru_status put_transfers(judge *j, ru_arena *a, ru_err *err)
+{
+    const ru_place_in *in = j->in;
+    int64_t values = 0;
+    for (uint32_t e = 0; e < in->n_edges; e++) {
+        values = in->edges[e].value >= values ? (int64_t)in->edges[e].value + 1 : values;
+    }
+    uint32_t *first = RU_NEW(a, uint32_t, values * in->n_devices); /* edge + 1 */
+    j->carrier = RU_NEW(a, uint32_t, in->n_edges);
+    j->more_ns = RU_NEW(a, int64_t, in->n);
+    if (first == NULL || j->carrier == NULL || j->more_ns == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to check %u edges", in->n_edges);
+    }
+    for (uint32_t e = 0; e < in->n_edges; e++) {
+        const ru_place_edge *x = &in->edges[e];
+        uint32_t to = j->p->device[x->to], *at = &first[(int64_t)x->value * in->n_devices + to];
+        *at = x->value > 0 && *at > 0 ? *at : e + 1;
+        j->carrier[e] = *at - 1;
+        if (*at - 1 == e && j->p->device[x->from] != to) {
+            j->more_ns[x->from] += costs(j, x->from, x->bytes);
+            j->more_ns[x->to] += costs(j, x->to, x->bytes);
+        }
+    }
+    return RU_OK;
 }
 
 static ru_status check_devices(const judge *j, ru_err *err)
@@ -112,6 +146,13 @@ static ru_status check_edges(const judge *j, ru_err *err)
                            "edge %u is sent at %lld ns, op %u ends at %lld ns", e,
                            (long long)p->send_ns[e], x->from, (long long)ended);
         }
+        if (apart && p->send_ns[e] != p->send_ns[j->carrier[e]]) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "edges %u and %u bring one value to device %u, but are sent at %lld and "
+                           "%lld ns",
+                           j->carrier[e], e, p->device[x->to], (long long)p->send_ns[j->carrier[e]],
+                           (long long)p->send_ns[e]);
+        }
         int64_t there = apart ? p->send_ns[e] + sent_for(j, x) : ended;
         if (p->start_ns[x->to] < there) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
@@ -157,7 +198,8 @@ static ru_status play_link(judge *j, uint32_t from, uint32_t to, ru_err *err)
     ru_heap_item item;
     for (uint32_t e = 0; e < p->n_edges; e++) {
         const ru_place_edge *x = &j->in->edges[e];
-        if (p->device[x->from] == from && p->device[x->to] == to && sent_for(j, x) > 0) {
+        if (p->device[x->from] == from && p->device[x->to] == to && sent_for(j, x) > 0 &&
+            j->carrier[e] == e) {
             RU_CHECK(ru_heap_push(&j->heap, p->send_ns[e], e) == RU_OK);
         }
     }
@@ -180,11 +222,16 @@ ru_status ru_plan_place_check(const ru_place_in *in, const ru_place_plan *plan, 
     judge j = {.in = in, .p = plan};
     int64_t end = 0;
     RU_TRY(check_devices(&j, err));
+    RU_TRY(put_transfers(&j, scratch, err));
     RU_TRY(check_groups(&j, scratch, err));
     for (uint32_t i = 0; i < in->n; i++) {
         if (plan->start_ns[i] < 0 || plan->start_ns[i] > plan->step_ns) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "op %u starts at %lld ns of a step of %lld ns", i,
                            (long long)plan->start_ns[i], (long long)plan->step_ns);
+        }
+        if (plan->took_ns[i] != took_on(&j, i)) {
+            return RU_FAIL(err, RU_E_INFEASIBLE, "op %u takes %lld ns, the plan says %lld ns", i,
+                           (long long)took_on(&j, i), (long long)plan->took_ns[i]);
         }
     }
     RU_TRY(check_edges(&j, err));

@@ -33,11 +33,12 @@ static ru_status check_sizes(const ru_place_in *in, ru_err *err)
 
 static ru_status check_links(const ru_place_in *in, ru_err *err)
 {
-    if (in->latency_ns < 0 || !(in->bytes_per_s > 0)) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "links have a latency of %lld ns and a rate of %g bytes/s; expected 0 or "
-                       "more, and a rate above 0",
-                       (long long)in->latency_ns, in->bytes_per_s);
+    if (in->latency_ns < 0 || !(in->bytes_per_s > 0) || !(in->byte_ns >= 0)) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "links have a latency of %lld ns, a rate of %g bytes/s and %g ns for a byte; "
+            "expected 0 or more, and a rate above 0",
+            (long long)in->latency_ns, in->bytes_per_s, in->byte_ns);
     }
     for (uint32_t k = 0; k < in->n_links; k++) {
         const ru_place_link *l = &in->links[k];
@@ -75,7 +76,7 @@ static ru_status check_graph(const ru_place_in *in, ru_err *err)
     for (uint32_t e = 0; e < in->n_edges; e++) {
         const ru_place_edge *x = &in->edges[e];
         if (x->from >= in->n || x->to >= in->n || x->from == x->to || x->time_ns < 0 ||
-            x->bytes < 0) {
+            x->bytes < 0 || x->value >= RU_PLACE_VALUES_MAX) {
             return RU_FAIL(err, RU_E_ARG,
                            "edge %u from op %u to op %u is not valid: there are %u ops, and the "
                            "edge has %lld ns and %lld bytes",
@@ -111,6 +112,27 @@ static uint32_t wire_of(wire *wires, uint32_t *n, wire w)
     }
     wires[*n] = w;
     return (*n)++;
+}
+
+/* What transfers cost the devices at their ends; *total grows by all of it. */
+static ru_status put_hosts(rui_place *g, ru_arena *a, double *total, ru_err *err)
+{
+    const ru_place_in *in = g->in;
+    g->host = in->byte_ns > 0 ? RU_NEW(a, int64_t, (int64_t)g->m * g->n_devs) : NULL;
+    if (in->byte_ns > 0 && g->host == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u edges on %u devices", g->m, g->n_devs);
+    }
+    for (uint32_t e = 0; e < g->m && g->host != NULL; e++) {
+        double most = 0;
+        for (uint32_t d = 0; d < g->n_devs; d++) {
+            double bytes = (double)in->edges[e].bytes;
+            double t = floor(bytes * in->byte_ns / in->devices[d].speed + 0.5);
+            most = fmax(most, t);
+            g->host[(size_t)e * g->n_devs + d] = t < TIME_MAX ? (int64_t)t : 0;
+        }
+        *total += 2 * most;
+    }
+    return RU_OK;
 }
 
 static ru_status put_durations(rui_place *g, ru_arena *a, ru_err *err)
@@ -152,6 +174,7 @@ static ru_status put_durations(rui_place *g, ru_arena *a, ru_err *err)
         }
         total += most;
     }
+    RU_TRY(put_hosts(g, a, &total, err));
     return total < TIME_MAX
                ? RU_OK
                : RU_FAIL(err, RU_E_ARG,
@@ -210,6 +233,35 @@ static ru_status put_units(rui_place *g, ru_arena *a, ru_err *err)
     return RU_OK;
 }
 
+/* Edges of one value come from one op, with as much to send. */
+static ru_status put_values(rui_place *g, ru_arena *a, ru_err *err)
+{
+    const ru_place_edge *at = g->in->edges;
+    for (uint32_t e = 0; e < g->m; e++) {
+        g->n_values = at[e].value >= g->n_values && at[e].value > 0 ? at[e].value + 1 : g->n_values;
+    }
+    if (g->n_values == 0) {
+        return RU_OK;
+    }
+    uint32_t *first = RU_NEW(a, uint32_t, g->n_values); /* edge + 1 */
+    g->value = RU_NEW(a, uint32_t, g->m);
+    if (first == NULL || g->value == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u edges", g->m);
+    }
+    for (uint32_t e = 0; e < g->m; e++) {
+        uint32_t v = at[e].value, like = v > 0 && first[v] > 0 ? first[v] - 1 : e;
+        first[v] = like + 1;
+        g->value[e] = v;
+        if (at[e].from != at[like].from || at[e].bytes != at[like].bytes ||
+            at[e].time_ns != at[like].time_ns) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "edges %u and %u carry value %u, but have different ops, bytes or times",
+                           like, e, v);
+        }
+    }
+    return RU_OK;
+}
+
 /* -- order ------------------------------------------------------------------------------------- */
 
 void rui_place_sort(const double *key, uint32_t n, uint32_t *order, uint32_t *room)
@@ -244,6 +296,32 @@ static void bucket(const uint32_t *key, uint32_t n, uint32_t n_keys, uint32_t *a
         at[k] = at[k + 1];
     }
     at[n_keys] = n;
+}
+
+bool rui_place_first(const rui_place *g, const uint32_t *unit_dev, uint32_t e, uint32_t dev)
+{
+    bool first = true, shared = g->value != NULL && g->value[e] > 0;
+    for (uint32_t x = g->out_at[g->from[e]]; shared && first && g->out_edge[x] != e; x++) {
+        uint32_t f = g->out_edge[x];
+        first = g->value[f] != g->value[e] || unit_dev[g->unit[g->to[f]]] != dev;
+    }
+    return first;
+}
+
+int64_t rui_place_runs(const rui_place *g, const uint32_t *unit_dev, uint32_t i, uint32_t dev)
+{
+    int64_t ns = rui_place_took(g, i, dev);
+    for (uint32_t x = g->in_at[i]; x < g->in_at[i + 1] && g->host != NULL; x++) {
+        uint32_t e = g->in_edge[x], from = unit_dev[g->unit[g->from[e]]];
+        bool pays = from != dev && from != RUI_PLACE_NONE && rui_place_first(g, unit_dev, e, dev);
+        ns += pays ? g->host[(size_t)e * g->n_devs + dev] : 0;
+    }
+    for (uint32_t x = g->out_at[i]; x < g->out_at[i + 1] && g->host != NULL; x++) {
+        uint32_t e = g->out_edge[x], to = unit_dev[g->unit[g->to[e]]];
+        bool pays = to != dev && to != RUI_PLACE_NONE && rui_place_first(g, unit_dev, e, to);
+        ns += pays ? g->host[(size_t)e * g->n_devs + dev] : 0;
+    }
+    return ns;
 }
 
 int64_t rui_place_least(const rui_place *g, uint32_t i)
@@ -341,6 +419,7 @@ ru_status rui_place_make(const ru_place_in *in, ru_arena *a, rui_place *g, ru_er
     *g = (rui_place){.in = in, .n = in->n, .m = in->n_edges, .n_devs = in->n_devices};
     RU_TRY(put_durations(g, a, err));
     RU_TRY(put_units(g, a, err));
+    RU_TRY(put_values(g, a, err));
     g->from = RU_NEW(a, uint32_t, g->m);
     g->to = RU_NEW(a, uint32_t, g->m);
     if (g->from == NULL || g->to == NULL) {

@@ -14,6 +14,9 @@ typedef struct rui_place {
     uint32_t n, m, n_devs, n_units, n_kinds;
     int64_t *took;               /* [n, n_devs] */
     int64_t *send;               /* [n_kinds, m] */
+    int64_t *host;               /* [m, n_devs] of a device at an end; NULL: nothing */
+    uint32_t *value;             /* [m] 0: its own; NULL: all are */
+    uint32_t n_values;           /* the largest, and one */
     uint32_t *kind;              /* [n_devs, n_devs] of the link */
     uint32_t *from, *to;         /* [m] */
     uint32_t *unit;              /* [n] ops of a unit share a device */
@@ -45,6 +48,7 @@ typedef struct rui_place_room {
     uint32_t *dev_last;          /* [n_devs] */
     uint32_t *op_before;         /* [n] the op before it on its device */
     uint32_t *link_last;         /* [n_devs, n_devs] */
+    uint32_t *carried;           /* [n_values, n_devs] the edge that brought it; RUI_PLACE_NONE */
     uint32_t *crossing;          /* [most inputs of an op] transfers of the op put last */
     uint32_t n_crossing;
     int64_t work;
@@ -62,6 +66,10 @@ bool rui_place_index(rui_place *g, ru_arena *a, uint32_t *circle);
 void rui_place_sort(const double *key, uint32_t n, uint32_t *order, uint32_t *room);
 /* Duration of op i on the fastest device that may run it. */
 int64_t rui_place_least(const rui_place *g, uint32_t i);
+/* Is e the first edge of its value with a reader on `dev`? */
+bool rui_place_first(const rui_place *g, const uint32_t *unit_dev, uint32_t e, uint32_t dev);
+/* Duration of op i on `dev` with what transfers from and to placed ops cost it there. */
+int64_t rui_place_runs(const rui_place *g, const uint32_t *unit_dev, uint32_t i, uint32_t dev);
 bool rui_place_sched_new(const rui_place *g, ru_arena *a, rui_place_sched *s);
 void rui_place_sched_copy(const rui_place *g, rui_place_sched *to, const rui_place_sched *from);
 

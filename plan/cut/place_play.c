@@ -21,11 +21,12 @@ bool rui_place_room_new(const rui_place *g, ru_arena *a, rui_place_room *r)
                           .dev_last = RU_NEW(a, uint32_t, g->n_devs),
                           .op_before = RU_NEW(a, uint32_t, g->n),
                           .link_last = RU_NEW(a, uint32_t, (int64_t)g->n_devs * g->n_devs),
+                          .carried = RU_NEW(a, uint32_t, (int64_t)g->n_values * g->n_devs),
                           .crossing = RU_NEW(a, uint32_t, most)};
     return r->start != NULL && r->finish != NULL && r->cause != NULL && r->send_at != NULL &&
            r->send_end != NULL && r->send_before != NULL && r->dev_free != NULL &&
            r->dev_last != NULL && r->op_before != NULL && r->link_last != NULL &&
-           r->crossing != NULL;
+           r->carried != NULL && r->crossing != NULL;
 }
 
 void rui_place_clear(const rui_place *g, rui_place_room *r)
@@ -35,6 +36,14 @@ void rui_place_clear(const rui_place *g, rui_place_room *r)
         r->dev_last[d] = RUI_PLACE_NONE;
     }
     memset(r->link_last, 0xff, (size_t)g->n_devs * g->n_devs * sizeof *r->link_last);
+    memset(r->carried, 0xff, (size_t)g->n_values * g->n_devs * sizeof *r->carried);
+}
+
+/* Who brought the value of e to a device; NULL: it is of e alone. */
+static uint32_t *carrier(const rui_place *g, rui_place_room *r, uint32_t e, uint32_t dev)
+{
+    uint32_t v = g->value != NULL ? g->value[e] : 0;
+    return v > 0 ? &r->carried[(size_t)v * g->n_devs + dev] : NULL;
 }
 
 /* The first gap of the link that holds the transfer. */
@@ -86,7 +95,14 @@ void rui_place_put(const rui_place *g, const uint32_t *unit_dev, uint32_t i, uin
     for (uint32_t k = 0; k < n_crossing; k++) {
         uint32_t e = r->crossing[k], j = g->from[e], from = unit_dev[g->unit[j]];
         int64_t took = rui_place_send(g, e, from, dev), there = r->finish[j];
-        if (took > 0) {
+        uint32_t *by = carrier(g, r, e, dev);
+        if (took > 0 && by != NULL && *by != RUI_PLACE_NONE) {
+            r->send_at[e] = r->send_at[*by];
+            there = r->send_end[*by];
+        } else if (took > 0) {
+            if (by != NULL) {
+                *by = e;
+            }
             there = book(r, from * g->n_devs + dev, e, there, took);
         } else {
             r->send_at[e] = there;
@@ -99,7 +115,7 @@ void rui_place_put(const rui_place *g, const uint32_t *unit_dev, uint32_t i, uin
     r->n_crossing = n_crossing;
     r->op_before[i] = r->dev_last[dev];
     r->start[i] = ready;
-    r->finish[i] = ready + rui_place_took(g, i, dev);
+    r->finish[i] = ready + rui_place_runs(g, unit_dev, i, dev);
     r->cause[i] = cause;
     r->dev_free[dev] = r->finish[i];
     r->dev_last[dev] = i;
@@ -113,8 +129,12 @@ void rui_place_unput(const rui_place *g, const uint32_t *unit_dev, uint32_t i, u
     r->dev_free[dev] = before != RUI_PLACE_NONE ? r->finish[before] : 0;
     for (uint32_t k = r->n_crossing; k-- > 0;) {
         uint32_t e = r->crossing[k], from = unit_dev[g->unit[g->from[e]]];
-        uint32_t *at = &r->link_last[from * g->n_devs + dev];
-        if (rui_place_send(g, e, from, dev) > 0) {
+        uint32_t *at = &r->link_last[from * g->n_devs + dev], *by = carrier(g, r, e, dev);
+        bool own = by == NULL || *by == e;
+        if (rui_place_send(g, e, from, dev) > 0 && own) {
+            if (by != NULL) {
+                *by = RUI_PLACE_NONE;
+            }
             while (*at != e) {
                 at = &r->send_before[*at];
             }
@@ -172,10 +192,23 @@ static void release(player *p, uint32_t i, int64_t at)
     if (--p->waits[i] > 0) {
         return;
     }
-    int64_t end = p->ready[i] + rui_place_took(p->g, i, p->s->device[i]);
+    int64_t end = p->ready[i] + rui_place_runs(p->g, p->unit_dev, i, p->s->device[i]);
     p->s->start[i] = p->ready[i];
     p->s->step_ns = end > p->s->step_ns ? end : p->s->step_ns;
     RU_CHECK(ru_heap_push(&p->heap, end, i) == RU_OK);
+}
+
+/* The edge that brought the value of edge number x of its op to the same device. */
+static uint32_t brought(const player *p, uint32_t x, uint32_t to)
+{
+    const rui_place *g = p->g;
+    uint32_t e = g->out_edge[x], f = e;
+    for (uint32_t y = g->out_at[g->from[e]]; y < x && g->value != NULL && f == e; y++) {
+        uint32_t q = g->out_edge[y];
+        bool same = g->value[e] > 0 && g->value[q] == g->value[e];
+        f = same && p->s->device[g->to[q]] == to ? q : f;
+    }
+    return f;
 }
 
 static void finish(player *p, uint32_t i, int64_t at)
@@ -185,8 +218,12 @@ static void finish(player *p, uint32_t i, int64_t at)
     for (uint32_t x = g->out_at[i]; x < g->out_at[i + 1]; x++) {
         uint32_t e = g->out_edge[x], j = g->to[e], to = p->s->device[j];
         int64_t there = at, took = to != dev ? rui_place_send(g, e, dev, to) : 0;
+        uint32_t by = to != dev ? brought(p, x, to) : e;
         p->s->send[e] = to != dev ? at : -1;
-        if (took > 0) {
+        if (by != e) {
+            p->s->send[e] = p->s->send[by];
+            there = p->s->send[by] + took;
+        } else if (took > 0) {
             int64_t *freed = &p->link_free[dev * g->n_devs + to];
             p->s->send[e] = *freed > at ? *freed : at;
             *freed = p->s->send[e] + took;

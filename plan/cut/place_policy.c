@@ -39,6 +39,10 @@ static const ru_conf_field edge_fields[] = {
     RU_ROW(SIZE, ru_place_edge, bytes, "0",
            "size of the tensor; the transfer takes time + latency + bytes / bandwidth",
            RU_IN(0, 1e15)),
+    RU_ROW(U32, ru_place_edge, value, "0",
+           "number of the tensor: edges of one op with the same number go to a device once; 0: a "
+           "tensor of its own",
+           RU_IN(0, RU_PLACE_VALUES_MAX - 1)),
 };
 
 static const ru_conf_table edge_table =
@@ -127,6 +131,9 @@ static const ru_conf_field fields[] = {
               "latency of each transfer between two devices", RU_IN(0, 1e12)),
     RU_ROW(F64, ru_place_in, bytes_per_s, "1e9", "bandwidth of each direction between two devices",
            RU_IN(1, 1e15)),
+    RU_ROW(F64, ru_place_in, byte_ns, "0",
+           "time in ns for which each byte of a transfer keeps both devices from ops, at speed 1",
+           RU_IN(0, 1e6)),
     RU_ROW_AS("work", I64, ru_place_in, work_max, "500000000",
               "budget of the search: number of ops and edges that it may visit", RU_IN(0, 1e15)),
     RU_ROW_AS(
@@ -209,13 +216,6 @@ static void put_device(const ru_place_file *f, uint32_t d, ru_table *t)
     }
 }
 
-static int64_t took(const ru_place_file *f, const ru_place_plan *p, uint32_t i)
-{
-    const ru_place_file_op *ops = f->ops.at;
-    const ru_place_file_device *devices = f->devices.at;
-    return (int64_t)floor((double)ops[i].time_ns / devices[p->device[i]].speed + 0.5);
-}
-
 static void put_devices(const ru_place_file *f, const ru_place_plan *p, ru_report *r)
 {
     const ru_place_file_op *ops = f->ops.at;
@@ -228,7 +228,7 @@ static void put_devices(const ru_place_file *f, const ru_place_plan *p, ru_repor
         for (uint32_t i = 0; i < p->n_ops; i++) {
             bool here = p->device[i] == d;
             n += here ? 1 : 0;
-            busy += here ? took(f, p, i) : 0;
+            busy += here ? p->took_ns[i] : 0;
             bytes += here ? ops[i].bytes : 0;
         }
         for (uint32_t e = 0; e < p->n_edges; e++) {
@@ -275,7 +275,7 @@ static ru_status put_order(const ru_place_file *f, const ru_place_plan *p, ru_ar
     for (uint32_t k = 0; k < p->n_ops; k++) {
         uint32_t i = order[k];
         ru_table_f64(t, (double)p->start_ns[i] * 1e-9, 6);
-        ru_table_f64(t, (double)(p->start_ns[i] + took(f, p, i)) * 1e-9, 6);
+        ru_table_f64(t, (double)(p->start_ns[i] + p->took_ns[i]) * 1e-9, 6);
         put_op(f, i, t);
         put_device(f, p->device[i], t);
     }
@@ -379,6 +379,8 @@ static ru_status report_place(const void *in, const void *plan, const ru_policy_
     const ru_place_file *f = in;
     const ru_place_plan *p = plan;
     uint64_t used = 0;
+    const ru_place_edge *edges = f->edges.at;
+    bool values = false; /* some edges share one */
     int64_t sends = 0;
     for (uint32_t i = 0; i < p->n_ops; i++) {
         used |= UINT64_C(1) << p->device[i];
@@ -389,6 +391,7 @@ static ru_status report_place(const void *in, const void *plan, const ru_policy_
     }
     for (uint32_t e = 0; e < p->n_edges; e++) {
         sends += p->send_ns[e] >= 0 ? 1 : 0;
+        values = values || edges[e].value > 0;
     }
     ru_report_answer(r, "run %u %s on %u %s with %lld %s between them", p->n_ops,
                      p->n_ops == 1 ? "op" : "ops", n_used, n_used == 1 ? "device" : "devices",
@@ -400,8 +403,11 @@ static ru_status report_place(const void *in, const void *plan, const ru_policy_
     RU_TRY(put_candidates(f, p, tools, r, err));
     ru_report_assume(r, "each device runs its ops, and each link direction its transfers, one at a "
                         "time in the order of the plan");
-    ru_report_assume(r, "each edge between two devices is a separate transfer, and computation "
-                        "continues during transfers");
+    ru_report_assume(r,
+                     "each edge between two devices is a separate transfer%s, and computation "
+                     "continues during transfers%s",
+                     values ? ", but those of one value to a device are one" : "",
+                     f->q.byte_ns > 0 ? ", except for byte_ns" : "");
     ru_report_assume(r, "an op keeps its memory for the whole step");
     ru_report_trigger(r, "step_s", 0.1);
     return RU_OK;

@@ -576,7 +576,9 @@ ru_status rui_place_solve(const rui_place *g, const ru_solver *solver, ru_arena 
                           rui_place_sched *s, int64_t *bound_ns, ru_place_program *end, ru_err *err)
 {
     *end = RU_PLACE_TOO_LARGE;
-    if (g->n > OPS_MAX || g->n_devs < 2 || g->n_devs > DEVICES_MAX || g->in->nodes_max == 0) {
+    bool knows = g->host == NULL && g->value == NULL;
+    if (!knows || g->n > OPS_MAX || g->n_devs < 2 || g->n_devs > DEVICES_MAX ||
+        g->in->nodes_max == 0) {
         return RU_OK;
     }
     program p = {.g = g,

@@ -40,6 +40,13 @@ static void draw(drawn *g, ru_rng *r, uint32_t n, uint32_t m, uint32_t n_devices
                                       .to = number[b],
                                       .time_ns = ru_rng_below(r, 3) == 0 ? 0 : ru_rng_below(r, 500),
                                       .bytes = plain ? 0 : ru_rng_below(r, 300)};
+        uint32_t like = plain ? e : ru_rng_below(r, e + 1);
+        if (like < e && g->edges[like].from == number[a]) { /* one more reader of its value */
+            uint32_t value = g->edges[like].value;
+            g->edges[like].value = value > 0 ? value : like + 1;
+            g->edges[e] = g->edges[like];
+            g->edges[e].to = number[b];
+        }
     }
     for (uint32_t d = 0; d < n_devices; d++) {
         g->devices[d].speed = plain ? 1 : 0.5 + ru_rng_f64(r);
@@ -56,6 +63,7 @@ static void draw(drawn *g, ru_rng *r, uint32_t n, uint32_t m, uint32_t n_devices
                           .n_devices = n_devices,
                           .latency_ns = 5,
                           .bytes_per_s = 3e9,
+                          .byte_ns = plain ? 0 : ru_rng_below(r, 3),
                           .links = g->links,
                           .n_links = plain || n_devices < 2 ? 0 : 2,
                           .work_max = 1000000,
@@ -268,6 +276,45 @@ static void plans_are_the_same_elsewhere(void **state)
     ru_arena_fini(&a[1]);
 }
 
+/* Op 0 sends a value to both readers on another device of half its speed, and op 2 another one
+ * back; each end of a transfer is kept from ops for 2 ns a byte at speed 1. */
+static void transfers_by_hand(void **state)
+{
+    (void)state;
+    ru_place_op ops[4];
+    const ru_place_edge edges[] = {
+        {0, 1, 0, 100, 7}, {0, 2, 0, 100, 7}, {2, 3, 0, 10, 0}, {0, 3, 0, 1000, 7}};
+    const ru_place_device devices[] = {{.speed = 1}, {.speed = 0.5}};
+    ru_place_in in = {.ops = ops,
+                      .n = 4,
+                      .edges = edges,
+                      .n_edges = 3,
+                      .devices = devices,
+                      .n_devices = 2,
+                      .latency_ns = 5,
+                      .bytes_per_s = 1e8,
+                      .byte_ns = 2};
+    ru_arena a;
+    ru_err err;
+    ru_place_plan p;
+    for (uint32_t i = 0; i < 4; i++) {
+        ops[i] = (ru_place_op){1000, 0, RU_PLACE_ANY, i == 1 || i == 2 ? 1 : 0, RU_PLACE_ANY};
+    }
+    ru_arena_init(&a, 0);
+    assert_ok(ru_plan_place(&in, NULL, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_place_check(&in, &p, &a, &err), err);
+    /* 0: 1000 + 200, once; 1005 on the link. 2: 2000 + 40 first, 1: 2000 + 400. 105 back, 3. */
+    assert_int_equal(p.took_ns[0], 1200);
+    assert_int_equal(p.took_ns[1], 2400);
+    assert_int_equal(p.took_ns[2], 2040);
+    assert_int_equal(p.took_ns[3], 1020);
+    assert_int_equal(p.send_ns[0], p.send_ns[1]);
+    assert_int_equal(p.step_ns, 1200 + 1005 + 2040 + 2400);
+    in.n_edges = 4; /* edge 3 has other bytes than edges of its value */
+    assert_int_equal(ru_plan_place(&in, NULL, &a, &a, &p, &err), RU_E_ARG);
+    ru_arena_fini(&a);
+}
+
 /* -- refusals ---------------------------------------------------------------------------------- */
 
 static void refused(const ru_place_in *in, const ru_place_plan *p)
@@ -284,11 +331,11 @@ static void draw_joined(drawn *g, ru_rng *r)
 {
     draw(g, r, 30, 80, 2, true);
     for (uint32_t i = 1; i < g->in.n; i++) {
-        g->edges[i - 1] = (ru_place_edge){i - 1, i, 50, 0};
+        g->edges[i - 1] = (ru_place_edge){i - 1, i, 50, 0, 0};
     }
     for (uint32_t e = g->in.n - 1; e < g->in.n_edges; e++) {
         uint32_t b = 1 + ru_rng_below(r, g->in.n - 1);
-        g->edges[e] = (ru_place_edge){ru_rng_below(r, b), b, 50, 0};
+        g->edges[e] = (ru_place_edge){ru_rng_below(r, b), b, 50, 0, 0};
     }
 }
 
@@ -382,8 +429,8 @@ static void bad_facts_are_refused(void **state)
     ru_rng r = ru_rng_from(ru_test_seed(), 75);
     drawn g;
     draw(&g, &r, 6, 0, 2, true);
-    g.edges[0] = (ru_place_edge){0, 1, 5, 0};
-    g.edges[1] = (ru_place_edge){1, 2, 5, 0};
+    g.edges[0] = (ru_place_edge){0, 1, 5, 0, 0};
+    g.edges[1] = (ru_place_edge){1, 2, 5, 0, 0};
     g.in.n_edges = 2;
     g.devices[0].memory_bytes = g.devices[1].memory_bytes = 0;
     for (uint32_t i = 0; i < g.in.n; i++) {
@@ -409,7 +456,7 @@ static void bad_facts_are_refused(void **state)
     BAD(g.ops[3].pin = 2, RU_E_ARG, "op 3");
     BAD(g.edges[1].to = 6, RU_E_ARG, "edge 1");
     BAD(g.edges[1].time_ns = INT64_MAX, RU_E_ARG, "together take");
-    BAD(g.edges[1] = ((ru_place_edge){1, 0, 5, 0}), RU_E_ARG, "cycle");
+    BAD(g.edges[1] = ((ru_place_edge){1, 0, 5, 0, 0}), RU_E_ARG, "cycle");
     BAD((g.ops[0].group = g.ops[1].group = 1, g.ops[0].pin = 0, g.ops[1].pin = 1), RU_E_INFEASIBLE,
         "group 1");
     BAD((g.devices[0].memory_bytes = g.devices[1].memory_bytes = 50, g.ops[4].bytes = 51),
@@ -424,5 +471,5 @@ static void bad_facts_are_refused(void **state)
 
 RU_TESTS(plan_place, cmocka_unit_test(search_meets_every_schedule),
          cmocka_unit_test(no_method_beats_the_search),
-         cmocka_unit_test(plans_are_the_same_elsewhere),
+         cmocka_unit_test(plans_are_the_same_elsewhere), cmocka_unit_test(transfers_by_hand),
          cmocka_unit_test(corrupted_plans_are_refused), cmocka_unit_test(bad_facts_are_refused))

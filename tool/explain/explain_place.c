@@ -35,12 +35,11 @@ static void cols(ru_table *t, const char *const *names, uint32_t n)
 static double said_s(const shown *s, uint32_t device, int64_t *bytes)
 {
     const ru_place_file_op *ops = s->in->ops.at;
-    const ru_place_file_device *devices = s->in->devices.at;
     double ns = 0;
     *bytes = 0;
     for (uint32_t i = 0; i < s->plan->n_ops; i++) {
         bool here = s->plan->device[i] == device;
-        ns += here ? (double)ops[i].time_ns / devices[device].speed : 0;
+        ns += here ? (double)s->plan->took_ns[i] : 0;
         *bytes += here ? ops[i].bytes : 0;
     }
     return ns;
@@ -93,6 +92,18 @@ static ru_status show_devices(const shown *s, const ru_tell *out, ru_err *err)
     return ru_tell_table(out, "devices", title != NULL ? title : "", &t, err);
 }
 
+/* Does an earlier edge bring the same value to the same device? */
+static bool again(const shown *s, uint32_t e)
+{
+    const ru_place_edge *edges = s->in->edges.at;
+    const uint32_t *device = s->plan->device;
+    bool is = false;
+    for (uint32_t i = 0; i < e && edges[e].value > 0; i++) {
+        is = is || (edges[i].value == edges[e].value && device[edges[i].to] == device[edges[e].to]);
+    }
+    return is;
+}
+
 /* Of one direction in a step of the plan. */
 static void said_link(const shown *s, const ru_stage_flow *f, double *ns, int64_t *bytes)
 {
@@ -105,7 +116,8 @@ static void said_link(const shown *s, const ru_stage_flow *f, double *ns, int64_
         rate = is ? links[k].bytes_per_s : rate;
     }
     for (uint32_t i = 0; i < s->in->edges.n; i++) {
-        if (s->plan->device[edges[i].from] == f->from && s->plan->device[edges[i].to] == f->to) {
+        if (s->plan->device[edges[i].from] == f->from && s->plan->device[edges[i].to] == f->to &&
+            !again(s, i)) {
             *ns += (double)edges[i].time_ns + latency + 1e9 * (double)edges[i].bytes / rate;
             *bytes += edges[i].bytes;
         }

@@ -414,10 +414,10 @@ static ru_status copy_tenfold(ru_replay *r, graph *g, ru_err *err)
             ops[at + 1 + i] = from[i];
             ops[at + 1 + i].group += from[i].group >= 0 ? (int64_t)(c * n) : 0;
             if (!reads[i]) {
-                edges[e++] = (ru_place_edge){at, at + 1 + i, 0, 0};
+                edges[e++] = (ru_place_edge){at, at + 1 + i, 0, 0, 0};
             }
             if (!is_read[i] && c + 1 < TENFOLD) {
-                edges[e++] = (ru_place_edge){at + 1 + i, at + 1 + n, 0, 0};
+                edges[e++] = (ru_place_edge){at + 1 + i, at + 1 + n, 0, 0, 0};
             }
         }
         for (uint32_t k = 0; k < m; k++) {
