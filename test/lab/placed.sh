@@ -63,7 +63,7 @@ place imported imported-2 2 'layer2.0.downsample.0: 2, layer4: 2'
 alike imported-one imported-2
 
 # Where links cost nothing, branches go to another device.
-train conv chosen -w 2 --set train.parallel=placed --set train.placed.latency=0s --set train.placed.bytes_per_s=1e15
+train conv chosen -w 2 --set train.parallel=placed --set train.placed.latency=0s --set train.placed.byte_ns=0 --set train.placed.bytes_per_s=1e15
 grep -q '29 layers measured; predicted for a step of 2 devices: .* (one device: ' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
 alike conv-one chosen
 "$rubato" explain chosen place >explained.txt || fail "a chosen placement is not explained"

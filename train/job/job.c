@@ -179,6 +179,10 @@ static const ru_conf_field placed_fields[] = {
     RU_ROW_AS("latency", TIME, ru_job_placed, latency_ns, "100us",
               "where Rubato chooses: duration of a transfer without that of its bytes",
               RU_IN(0, 1e12)),
+    RU_ROW(F64, ru_job_placed, byte_ns, "0.8",
+           "where Rubato chooses: processor time in ns that a byte costs at each end of a link; "
+           "where workers have few cores, it is missing for layers",
+           RU_IN(0, 1e6)),
 };
 
 static const ru_conf_table placed_table =

@@ -112,6 +112,7 @@ typedef struct ru_job_placed {
     int64_t memory_bytes;  /* the older name of train.memory */
     int64_t latency_ns;
     double bytes_per_s;
+    double byte_ns; /* processor time that a byte costs at each end of a link */
 } ru_job_placed;
 
 typedef enum ru_adapt_rule { RU_ADAPT_ADASCALE, RU_ADAPT_SQRT, RU_ADAPT_LINEAR } ru_adapt_rule;

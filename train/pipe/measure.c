@@ -386,12 +386,16 @@ ru_status rui_meter_facts(meter *m, int64_t *read_ns, ru_err *err)
                        : full(err);
     ru_arena_fini(&scratch);
     m->facts = model;
+    m->cores = 0;
     for (uint32_t i = 0; i < w.facts.ops.n && st == RU_OK; i++) {
         const ru_op_fact *op = &w.facts.ops.at[i];
         const ru_step_fact *s = ru_cost_profile_of(&w.facts, op->rank);
         bool mine = s != NULL && strcmp(op->device_type, p->type) == 0 &&
                     strcmp(s->job, m->job->name) == 0 && s->batch == m->job->train.batch;
         *read_ns = mine ? (int64_t)s->input_ns : *read_ns;
+        const ru_processor_fact *cpu = ru_cost_profile_processor(&w.facts, op->rank);
+        bool here = strcmp(op->device_type, p->type) == 0 && cpu != NULL && cpu->period_ns > 0;
+        m->cores = here ? cpu->quota_ns / cpu->period_ns : m->cores;
     }
     return st == RU_OK ? st : ru_err_wrap(err, st, "%s", p->facts);
 }

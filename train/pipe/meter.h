@@ -21,6 +21,7 @@ typedef struct rui_meter {
     ru_step_options so; /* of one micro-batch as a part of the batch */
     ru_stages stages;
     const ru_profile_model *facts; /* times are predicted from them; NULL: measured */
+    double cores;                  /* of a worker, by these facts; 0: not known */
 } rui_meter;
 
 /* Of `job`, `arena` and `threads`. Errors: those of data and model. */

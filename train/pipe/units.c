@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "env/clock.h"
+#include "env/process/groups.h"
+#include "exec/pool.h"
 #include "plan/cut/place.h"
 #include "plan/row/policy.h"
 #include "train/pipe/meter.h"
@@ -175,13 +177,28 @@ static void put_ops(const rui_units *a, ru_json *j)
     ru_json_close(j);
 }
 
-static void put_edge(ru_json *j, uint32_t from, uint32_t to, int64_t bytes)
+/* value > 0: that of all edges with this number, which goes to a device once. */
+static void put_edge(ru_json *j, uint32_t from, uint32_t to, int64_t bytes, uint32_t value)
 {
     ru_json_open(j, NULL, '{');
     ru_json_i64(j, "from", from);
     ru_json_i64(j, "to", to);
     ru_json_i64(j, "bytes", bytes);
+    if (value > 0) {
+        ru_json_i64(j, "value", value);
+    }
     ru_json_close(j);
+}
+
+/* Number of what an edge brings forward; 0: a parameter that both have. */
+static uint32_t value_of(const rui_units *a, uint32_t edge)
+{
+    const ru_stage_edge *e = a->stages.edges;
+    uint32_t first = 0;
+    while (e[first].held || e[first].from != e[edge].from || e[first].out.v != e[edge].out.v) {
+        first++;
+    }
+    return first + 1;
 }
 
 /* Forward in a step: of a parameter that both have its new value. */
@@ -196,15 +213,29 @@ static void put_edges(const rui_units *a, ru_json *j)
     ru_json_open(j, "edges", '[');
     for (uint32_t i = 0; i < a->stages.n_edges; i++) {
         const ru_stage_edge *e = &a->stages.edges[i];
-        put_edge(j, e->from, e->to, sent_bytes(a, e));
+        put_edge(j, e->from, e->to, sent_bytes(a, e), e->held ? 0 : value_of(a, i));
         if (e->grad.v != 0) {
-            put_edge(j, n + e->to, n + e->from, ru_type_bytes(&e->type) * a->micro);
+            put_edge(j, n + e->to, n + e->from, ru_type_bytes(&e->type) * a->micro, 0);
         }
     }
     for (uint32_t k = 0; k < n; k++) { /* also the loss, behind the last one */
-        put_edge(j, k, n + k, 0);
+        put_edge(j, k, n + k, 0, 0);
     }
     ru_json_close(j);
+}
+
+/* With how many cores the worker computes whose times were measured; its network takes from them,
+ * since under a quota, or with as many threads as cores, it has no others. */
+static double cores_of(const rui_meter *m)
+{
+    int64_t quota_ns = 0, period_ns = 0;
+    double cores = m->threads > 0 ? m->threads : ru_pool_cores();
+    if (m->facts != NULL) {
+        return m->cores > 0 ? m->cores : cores;
+    }
+    bool some = ru_groups_quota(m->arena, &quota_ns, &period_ns) && period_ns > 0;
+    double quota = some ? (double)quota_ns / (double)period_ns : cores;
+    return quota > 0 && quota < cores ? quota : cores;
 }
 
 static void put_question(const rui_units *a, ru_json *j)
@@ -215,6 +246,7 @@ static void put_question(const rui_units *a, ru_json *j)
     ru_json_str(j, "method", a->method);
     rui_meter_put_ns(j, "latency", p->latency_ns);
     ru_json_f64(j, "bytes_per_s", a->bytes_per_s);
+    ru_json_f64(j, "byte_ns", p->byte_ns / cores_of(a->m));
     ru_json_open(j, "devices", '[');
     for (uint32_t d = 0; d < a->devices; d++) {
         ru_text text = ru_text_into(name, sizeof name);
