@@ -17,12 +17,31 @@ typedef struct gemm64_state {
 
 enum { G_A, G_B, G_BIAS, G_RESIDUAL, G_Y, G_WORK, G_BUFS };
 
+static void add_bias(double *y, double beta, const double *bias, int64_t step, int64_t n)
+{
+    if (step == 0) {
+        double z = beta * bias[0];
+        for (int64_t j = 0; j < n; j++) {
+            y[j] += z;
+        }
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        y[j] += beta * bias[j];
+    }
+}
+
 static void finish_rows(const gemm64_state *s, const ru_kern_gemm64 *g, const double *bias,
                         const double *residual, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
 {
     rui_finish f = s->finish;
     for (int64_t i = m0; i < m1; i++) {
         double *y = g->c + i * g->c_row;
+        if (bias != NULL && residual == NULL && f.act == 0) {
+            add_bias(y + n0, s->beta, bias + i * s->bias_row + n0 * s->bias_col, s->bias_col,
+                     n1 - n0);
+            continue;
+        }
         for (int64_t j = n0; j < n1; j++) {
             double z = y[j];
             z += bias != NULL ? s->beta * bias[i * s->bias_row + j * s->bias_col] : 0.0;
