@@ -1,5 +1,6 @@
 /* Convolutions as products, and products themselves, at odd sizes and in all their forms, against
  * the reference. */
+#include "exec/cpu/kern/kern.h"
 #include "test/ops/slow_net.h"
 
 /* Over one, two and three axes, with groups, strides, dilations, paddings, places between windows
@@ -74,4 +75,60 @@ static void transposed_convolutions(void **state)
     }
 }
 
-RU_TESTS(exec_product, cmocka_unit_test(transposed_convolutions))
+static const struct rows_case {
+    bool rows; /* as a product */
+    uint32_t axes;
+    int64_t ci, co, groups, x[3], k[3], s[3], d[3], p[6];
+} rows_cases[] = {
+    {true, 2, 33, 21, 1, {9, 13}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {true, 2, 64, 60, 2, {8, 8}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {true, 2, 300, 40, 1, {31, 37}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {true, 2, 16, 50, 1, {17, 19}, {1, 1}, {2, 2}, {1, 1}, {0}},
+    {true, 2, 3, 50, 1, {41, 39}, {4, 4}, {4, 4}, {1, 1}, {2, 1, 1, 3}},
+    {true, 2, 6, 110, 2, {30, 31}, {3, 2}, {3, 3}, {1, 2}, {1, 0, 0, 2}},
+    {true, 2, 1, 64, 1, {33, 35}, {5, 4}, {2, 3}, {2, 1}, {4, 1, 3, 2}},
+    {true, 1, 20, 16, 1, {130}, {1}, {1}, {1}, {0}},
+    {true, 1, 1, 48, 1, {700}, {10}, {5}, {1}, {3, 8}},
+    {true, 3, 20, 12, 1, {4, 5, 7}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}},
+    {true, 3, 3, 48, 1, {9, 10, 16}, {2, 3, 2}, {2, 3, 2}, {1, 1, 1}, {1, 1, 0, 0, 1, 1}},
+    {false, 2, 33, 21, 1, {7, 9}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {false, 2, 16, 16, 1, {30, 30}, {3, 3}, {3, 3}, {1, 1}, {0}},
+};
+
+/* Whose result only the caller reads: of windows of one place, of those that do not overlap, and of
+ * one channel with steps. */
+static void convolutions_of_rows(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4 * RU_ARRAY_LEN(rows_cases); k++) {
+        const struct rows_case *c = &rows_cases[k / 4];
+        net t;
+        net_init(&t);
+        int64_t dims[5] = {3, c->ci}, weights[5] = {c->co, c->ci / c->groups};
+        for (uint32_t d = 0; d < c->axes; d++) {
+            dims[2 + d] = c->x[d];
+            weights[2 + d] = c->k[d];
+        }
+        const ru_type of = ru_type_make(RU_F32, 2 + c->axes, weights);
+        ru_value_id x = input(&t, "x", ru_type_make(RU_F32, 2 + c->axes, dims));
+        ru_value_id w = k % 4 < 2 ? param(&t, of, 1.0f) : input(&t, "w", of);
+        ru_value_id b = k % 2 == 1 ? param(&t, T(F32, c->co), 1.0f) : (ru_value_id){0};
+        const ru_attr attrs[] = {RU_AI(group, c->groups), RU_AIS(strides, c->s, c->axes),
+                                 RU_AIS(dilations, c->d, c->axes), RU_AIS(pads, c->p, 2 * c->axes),
+                                 RU_A_END};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_Conv, x, w, b, attrs);
+        y = k % 2 == 1 ? ru_build_op1(&t.b, RU_OP_Tanh, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "rows %u", k);
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        bool ours = strstr(ru_exe_print(e, &t.arena), "kern conv product") != NULL;
+        assert_int_equal(ours, c->rows && ru_kern_at(RU_KERN_AVX512) != NULL);
+        ru_exe_close(e);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+RU_TESTS(exec_product, cmocka_unit_test(transposed_convolutions),
+         cmocka_unit_test(convolutions_of_rows))
