@@ -10,13 +10,13 @@ static int64_t record_of(const ru_keep_in *in, ru_keep_form form)
 static ru_status check_in(const ru_keep_in *in, ru_err *err)
 {
     bool right = in->samples > 0 && in->epochs >= 1 && in->epochs <= RU_KEEP_EPOCHS_MAX &&
-                 in->hosts >= 1 && in->readers >= 1 && in->fetch_s >= 0 && in->decode_s >= 0 &&
-                 in->unpack_s >= 0 && in->train_s >= 0 && in->bytes >= 0 &&
+                 in->hosts >= 1 && in->readers >= 1 && in->threads >= 1 && in->fetch_s >= 0 &&
+                 in->decode_s >= 0 && in->unpack_s >= 0 && in->train_s >= 0 && in->bytes >= 0 &&
                  in->decoded_bytes >= 0 && in->room_bytes >= 0 && in->read_mb_per_s > 0 &&
                  in->write_mb_per_s > 0 && in->gain_min >= 0 && in->gain_min <= 1;
     return right ? RU_OK
                  : RU_FAIL(err, RU_E_ARG,
-                           "samples, epochs (at most %d), hosts, readers and rates must be above 0 "
+                           "samples, epochs (at most %d), hosts, threads and rates must be above 0 "
                            "and nothing below",
                            RU_KEEP_EPOCHS_MAX);
 }
@@ -30,7 +30,20 @@ static double epoch_s(const ru_keep_in *in, ru_keep_form form, double hit, doubl
         form == RU_KEPT_DECODED ? (1 - hit) * in->decode_s + hit * in->unpack_s : in->decode_s;
     double stages = fmax((1 - hit) * in->fetch_s, decode / in->readers);
     stages = fmax(stages, mb * (hit / in->read_mb_per_s + fresh / in->write_mb_per_s));
+    double work = decode + fmin(in->threads, in->cores) * in->train_s; /* of the cores */
+    stages = fmax(stages, in->cores > 0 ? work / in->cores : 0);
     return n * fmax(stages, in->train_s);
+}
+
+double ru_keep_train_alone(const ru_keep_in *in, double step_s, double all_s)
+{
+    if (in->cores == 0 || all_s <= 0) {
+        return step_s;
+    }
+    double c = in->cores, k = in->threads, r = in->readers;
+    double alone = fmin(1, c / k), fair = fmin(1, c / (k + r)); /* of a core, for each thread */
+    double busy = fmin(1, in->decode_s / (r * fair * all_s));   /* readers, of the time */
+    return step_s * (1 - busy * (1 - fair / alone));
 }
 
 static ru_keep_plan keeping(const ru_keep_in *in, ru_keep_form form)

@@ -5,7 +5,8 @@
  * samples saves less: what comes first stays, and only the form is to be chosen. A host of W that
  * read equal parts, drawn anew, has met 1 - (1 - 1/W)^e of the data after e epochs; it keeps of
  * that what there is room for. Of an epoch the slowest of four stages counts, which work beside
- * each other: fetching what is not kept, the disk, decoding, training.
+ * each other: fetching what is not kept, the disk, decoding, training; or what decoding and
+ * training need of the cores that they share.
  *
  * Source: ours. Cost: O(epochs). Thread: any, pure. */
 #ifndef RU_PLAN_KEEP_H
@@ -38,10 +39,12 @@ typedef struct ru_keep_in {
     int64_t epochs;        /* that follow, 1 .. RU_KEEP_EPOCHS_MAX */
     uint32_t hosts;        /* that read equal parts, >= 1 */
     uint32_t readers;      /* threads of a host that decode, >= 1 */
+    uint32_t threads;      /* of a host that train, >= 1 */
+    uint32_t cores;        /* of a host for both; 0: each thread has its own */
     double fetch_s;        /* from its source, many at one time, >= 0 */
     double decode_s;       /* on one thread, >= 0 */
     double unpack_s;       /* of a decoded sample that is kept, on one thread, >= 0 */
-    double train_s;        /* of a host; 0: reading alone */
+    double train_s;        /* of a host, with nothing beside it; 0: reading alone */
     int64_t bytes;         /* in its files; 0: they cannot be kept */
     int64_t decoded_bytes; /* 0: decoded samples cannot be kept */
     int64_t room_bytes;    /* of each host, >= 0 */
@@ -63,6 +66,10 @@ typedef struct ru_keep_plan {
 
 /* Errors: RU_E_ARG, RU_E_INFEASIBLE for a method whose form cannot be kept. */
 RU_MUST_USE ru_status ru_plan_keep(const ru_keep_in *in, ru_keep_plan *plan, ru_err *err);
+/* train_s from an epoch that took `all_s` for each sample, with readers that need decode_s for
+ * each: what training that took `step_s` beside them takes alone. Threads that run have equal parts
+ * of the cores. */
+double ru_keep_train_alone(const ru_keep_in *in, double step_s, double all_s);
 /* Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_keep_check(const ru_keep_in *in, const ru_keep_plan *plan,
                                          ru_err *err);

@@ -17,15 +17,18 @@ static double sample_s(const ru_keep_in *in, uint32_t form, double bytes, double
     before = before < most ? before : most;
     after = after < most ? after : most;
     double miss = 1 - before, written = in->hosts * (after - before);
-    double stage[4] = {
+    double decode =
+        form == RU_KEPT_DECODED ? miss * in->decode_s + before * in->unpack_s : in->decode_s;
+    uint32_t shared = in->cores < in->threads ? in->cores : in->threads;
+    double stage[] = {
         miss * in->fetch_s,
-        (form == RU_KEPT_DECODED ? miss * in->decode_s + before * in->unpack_s : in->decode_s) /
-            in->readers,
+        decode / in->readers,
         bytes / 1e6 * (before / in->read_mb_per_s + written / in->write_mb_per_s),
         in->train_s,
+        in->cores == 0 ? 0 : (decode + shared * in->train_s) / in->cores,
     };
     double most_s = 0;
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(stage); k++) {
         most_s = stage[k] > most_s ? stage[k] : most_s;
     }
     return most_s;

@@ -14,10 +14,15 @@ static const ru_conf_field fields[] = {
     RU_ROW(U32, ru_keep_in, hosts, "1", "hosts that read equal parts of each epoch, drawn anew",
            RU_IN(1, 1 << 20)),
     RU_ROW(U32, ru_keep_in, readers, "1", "threads of a host that decode", RU_IN(1, 1 << 16)),
+    RU_ROW(U32, ru_keep_in, threads, "1", "threads of a host that train", RU_IN(1, 1 << 16)),
+    RU_ROW(U32, ru_keep_in, cores, "0",
+           "cores of a host, which both share; 0: each thread has one of its own",
+           RU_IN(0, 1 << 16)),
     SECONDS(fetch_s, NULL, "time of a sample from its source, when many are fetched [s]"),
     SECONDS(decode_s, NULL, "time to decode a sample on one thread [s]"),
     SECONDS(unpack_s, "0", "time to take a decoded sample that is kept, on one thread [s]"),
-    SECONDS(train_s, "0", "time of training per sample of a host [s]; 0: reading alone"),
+    SECONDS(train_s, "0",
+            "time of training per sample of a host, with nothing beside it [s]; 0: reading alone"),
     BYTES(bytes, "a sample in its files; 0: these bytes cannot be kept"),
     BYTES(decoded_bytes, "a decoded sample; 0: it cannot be kept"),
     BYTES(room_bytes, "room on a disk of each host"),
@@ -91,6 +96,12 @@ static ru_status report_keep(const void *in, const void *plan, const ru_policy_t
     }
     RU_TRY(ru_policy_rivals(&ru_policy_keep, in, plan, tools, judge, r, err));
     ru_report_assume(r, "fetching, the disk, decoding and training work beside each other");
+    if (k->cores > 0 && k->cores < k->readers + k->threads) {
+        ru_report_assume(r, "decoding and training share %u cores", k->cores);
+    }
+    if (k->hosts > 1) {
+        ru_report_assume(r, "a host of %u meets a sample once in as many epochs", k->hosts);
+    }
     ru_report_assume(r, "each epoch reads every sample once, in an order drawn anew");
     return RU_OK;
 }

@@ -15,6 +15,7 @@ static ru_keep_in pictures(void)
                         .epochs = 5,
                         .hosts = 1,
                         .readers = 2,
+                        .threads = 1,
                         .fetch_s = 4e-3,
                         .decode_s = 2e-3,
                         .unpack_s = 1e-4,
@@ -150,6 +151,74 @@ static void test_times_of_one_host(void **state)
     assert_int_equal(plan_of(&in).form, RU_KEPT_NONE);
 }
 
+/* One reader and two threads of training on two cores: both need 1 ms of a core, so a sample takes
+ * 1 ms of decoding and 2 ms of training, or 1.5 ms. */
+static void test_shared_cores(void **state)
+{
+    (void)state;
+    ru_keep_in in = pictures();
+    in.fetch_s = 0;
+    in.decode_s = in.train_s = 1e-3;
+    in.readers = 1;
+    in.threads = in.cores = 2;
+    in.unpack_s = 0;
+    in.method = RU_KEEP_DECODED;
+    in.room_bytes = INT64_C(1) << 40;
+    ru_keep_plan p = plan_of(&in);
+    assert_float_equal(p.first_s, 1.5, 1e-9);
+    assert_float_equal(p.epoch_s, 1.0, 1e-9); /* nothing decodes */
+    in.cores = 3;
+    assert_float_equal(plan_of(&in).first_s, 1.0, 1e-9);
+    in.cores = 1; /* two threads of training on one core */
+    assert_float_equal(plan_of(&in).first_s, 2.0, 1e-9);
+    in.cores = 0;
+    assert_float_equal(plan_of(&in).first_s, 1.0, 1e-9);
+}
+
+/* Cores that are shared in small turns: a step begins when a sample is there, and takes `work`
+ * seconds of its threads alone; readers read up to 4 samples ahead. */
+static double share_cores(const ru_keep_in *in, double work, double *all_s)
+{
+    enum { SAMPLES = 400 };
+    const double turn = 2e-6;
+    double ready = 0, left = 0, stepped = 0, now = 0;
+    uint32_t done = 0;
+    double alone = fmin(1, (double)in->cores / in->threads);
+    for (; done < SAMPLES; now += turn) {
+        bool reads = ready < 4;
+        if (left <= 0 && ready >= 1) {
+            ready -= 1;
+            left = work;
+        }
+        bool trains = left > 0;
+        double run = (reads ? in->readers : 0) + (trains ? in->threads : 0);
+        double each = run > 0 ? fmin(1, in->cores / run) : 0;
+        ready += reads ? in->readers * each * turn / in->decode_s : 0;
+        stepped += trains ? turn : 0;
+        left -= trains ? each / alone * turn : 0;
+        done += trains && left <= 0;
+    }
+    *all_s = now / SAMPLES;
+    return stepped / SAMPLES;
+}
+
+/* What training takes alone, found from a run in which readers work beside it. */
+static void test_alone(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 0);
+    for (uint32_t k = 0; k < 40; k++) {
+        ru_keep_in in = pictures();
+        in.cores = 1 + ru_rng_below(&rng, 4);
+        in.threads = 1 + ru_rng_below(&rng, 4);
+        in.readers = 1 + ru_rng_below(&rng, 4);
+        in.decode_s = 2e-4 * (1 + ru_rng_below(&rng, 20));
+        double work = 2e-4 * (1 + ru_rng_below(&rng, 20)), all_s;
+        double step_s = share_cores(&in, work, &all_s);
+        assert_float_equal((float)(ru_keep_train_alone(&in, step_s, all_s) / work), 1, 0.05);
+    }
+}
+
 static double any(ru_rng *rng, double least, double most)
 {
     return least * pow(most / least, ru_rng_f64(rng));
@@ -161,6 +230,8 @@ static ru_keep_in drawn(ru_rng *rng)
                         .epochs = 1 + ru_rng_below(rng, 40),
                         .hosts = 1 + ru_rng_below(rng, 6),
                         .readers = 1 + ru_rng_below(rng, 8),
+                        .threads = 1 + ru_rng_below(rng, 8),
+                        .cores = ru_rng_below(rng, 9),
                         .fetch_s = any(rng, 1e-6, 1e-1),
                         .decode_s = any(rng, 1e-6, 1e-1),
                         .unpack_s = any(rng, 1e-6, 1e-3),
@@ -210,5 +281,6 @@ static void test_drawn(void **state)
 }
 
 RU_TESTS(plan_keep, cmocka_unit_test(test_replacing_misses_more),
-         cmocka_unit_test(test_hit_rate_of_hosts), cmocka_unit_test(test_times_of_one_host),
+         cmocka_unit_test(test_hit_rate_of_hosts), cmocka_unit_test(test_shared_cores),
+         cmocka_unit_test(test_alone), cmocka_unit_test(test_times_of_one_host),
          cmocka_unit_test(test_drawn))

@@ -3,6 +3,7 @@
 #
 #   1. the losses are those of one process within rounding, whether members of a host read each
 #      other's memory or all sums go over sockets; both step times are told;
+#      `cache: auto` counts both hosts, and both workers of each;
 #   2. kill -9 of a member of a host, and of the worker that its host sends through: no sample lost
 #      or repeated, every step told once, the losses as before.
 set -euo pipefail
@@ -29,7 +30,8 @@ steps=30
 cat >job.yaml <<JOB
 name: hosts
 model: {zoo: mlp, hidden: [1500, 1500]}
-data: {format: idx, train: [digits/train-images, digits/train-labels]}
+data: {format: idx, train: [digits/train-images, digits/train-labels], cache: auto}
+storage: [{path: kept, quota: 1GB}]
 train: {optimizer: {sgd: {lr: 0.02}}, batch: 256, steps: $steps, threads: 1}
 checkpoint: {every: 0s, keep: 1}
 JOB
@@ -77,6 +79,9 @@ pid=()
 start near
 finish near
 same near
+keeps() { grep -h '"policy":"keep"' "$1/plans/installed.jsonl" | tail -1 | grep -q "$2" || fail "$1: keep was not asked with $2"; }
+keeps one '"hosts":1,"readers":1,"threads":1,'
+keeps near '"hosts":2,"readers":2,"threads":2,'
 at1=$(sent)
 pid=()
 start flat --sockets

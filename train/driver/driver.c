@@ -115,6 +115,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
         .bytes_max = job->data.memory,
         .recorder = d->t->recorder,
     };
+    RU_TRY(rui_keep_begin(d->t, err));
     RU_TRY(ru_stream_open(d->t->train_set, &so, &d->stream, err));
     RU_TRY(open_reads(d, share->n, err));
     tell_stream(d, d->stream);
@@ -187,7 +188,9 @@ static ru_status feed(rui_driver *d, ru_err *err)
         RU_TRY(open_stream(d, at, err));
     }
     ru_batch b = {0};
+    ru_time from = ru_clock_now();
     RU_TRY(ru_stream_next(d->stream, &b, err));
+    rui_keep_waited(d->t, ru_time_since(ru_clock_now(), from));
     RU_CHECK(b.n == n && b.position == at); /* the stream is endless */
     d->stream_next = b.next;
     if (d->reads != NULL) {

@@ -9,6 +9,7 @@
 #include "data/probe.h"
 #include "env/file/file.h"
 #include "env/file/grow.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 #include "plan/disk/keep.h"
 #include "train/job/batch.h"
@@ -16,16 +17,24 @@
 #define DISK_MB_PER_S 500.0 /* where it cannot be measured */
 
 enum { TRY_BYTES = 16 << 20, BLOCK_BYTES = 4 << 20 };
-
 static const int64_t fresh_ns = INT64_C(86400000000000); /* a day */
 
+/* What a set was opened with. */
+typedef struct opened {
+    ru_data_options opt;
+    ru_columns columns;
+} opened;
+
 struct rui_keep {
-    ru_keep_in in;
+    ru_keep_in in; /* hosts 0: nothing is chosen yet */
+    opened train, test;
+    uint32_t cores; /* of this process */
     uint32_t form;
-    int64_t epochs;   /* that are over */
-    ru_time begun;    /* this one */
-    int64_t input_ns; /* waited for samples before it */
-    bool whole;       /* it was seen from its beginning */
+    int64_t epochs;               /* that are over */
+    ru_time begun, last;          /* this one; its last step ended */
+    int64_t waited_ns, beside_ns; /* in it: for samples; between steps */
+    uint32_t told;                /* whole epochs that were seen */
+    bool whole;                   /* it was seen from its beginning */
 };
 
 /* What was measured, for processes that ask the same. */
@@ -102,13 +111,9 @@ static int64_t epochs_of(const rui_trainer *t)
 static ru_status measure(rui_trainer *t, const char *folder, ru_keep_in *in, ru_err *err)
 {
     ru_data_probe p;
-    const ru_job_data *d = &t->job->data;
     const char *path = ru_arena_printf(t->arena, "%s/try", folder);
     RU_TRY(ru_data_probe_take(t->train_set, &p, err));
     *in = (ru_keep_in){.samples = t->count,
-                       .epochs = 1,
-                       .hosts = 1,
-                       .readers = d->threads > 0 ? d->threads : 1,
                        .fetch_s = p.fetch_s,
                        .decode_s = p.decode_s,
                        .unpack_s = p.unpack_s,
@@ -200,55 +205,159 @@ static ru_status get_measured(rui_trainer *t, const ru_data_options *opt, ru_kee
 
 /* -- the decision ------------------------------------------------------------------------------ */
 
-ru_status rui_keep_choose(rui_trainer *t, ru_data_options *opt, ru_err *err)
+static void copy_opened(opened *to, const ru_data_options *opt)
 {
-    ru_keep_plan p;
+    to->opt = *opt;
+    if (opt->columns != NULL) {
+        to->columns = *opt->columns;
+        to->opt.columns = &to->columns;
+    }
+}
+
+ru_status rui_keep_measure(rui_trainer *t, const ru_data_options *opt, ru_err *err)
+{
     struct rui_keep *k = RU_NEW(t->arena, struct rui_keep, 1);
     if (k == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for what is known of the training data");
     }
+    copy_opened(&k->train, opt);
+    k->cores = ru_self_cores();
     RU_TRY(get_measured(t, opt, &k->in, err));
     k->in.epochs = epochs_of(t);
     for (uint32_t i = 0; i < t->job->storage.n; i++) {
         k->in.room_bytes += t->job->storage.at[i].quota_bytes;
     }
-    RU_TRY(ru_plan_keep(&k->in, &p, err));
-    RU_TRY(ru_plan_keep_check(&k->in, &p, err));
-    k->form = p.form;
     t->keep = k;
+    return RU_OK;
+}
+
+void rui_keep_test(rui_trainer *t, const ru_data_options *opt)
+{
+    copy_opened(&t->keep->test, opt);
+}
+
+/* Workers of one host share its folders, and each has threads and cores of its own. True: it is
+ * not as it was. */
+static bool count_hosts(const rui_trainer *t, struct rui_keep *k)
+{
+    const ru_job *j = t->job;
+    uint32_t mates, hosts = rui_trainer_hosts(t, &mates);
+    uint32_t readers = mates * (j->data.threads > 0 ? j->data.threads : 1);
+    if (k->in.hosts == hosts && k->in.readers == readers) {
+        return false;
+    }
+    k->in.hosts = hosts;
+    k->in.readers = readers;
+    k->in.cores = mates * k->cores;
+    k->in.threads = mates * (j->train.threads > 0 ? (uint32_t)j->train.threads : k->cores);
+    return true;
+}
+
+static ru_status keep_set(const struct rui_keep *k, ru_dataset *set, opened *o, ru_err *err)
+{
+    static const ru_cache_kind kinds[RU_KEPT_FORMS] = {
+        [RU_KEPT_NONE] = RU_CACHE_NONE,
+        [RU_KEPT_BYTES] = RU_CACHE_BYTES,
+        [RU_KEPT_DECODED] = RU_CACHE_DECODED,
+    };
+    o->opt.cache.kind = kinds[k->form];
+    return k->form == RU_KEPT_NONE || set == NULL ? RU_OK : ru_dataset_keep(set, &o->opt, err);
+}
+
+static ru_status choose(rui_trainer *t, ru_err *err)
+{
+    ru_keep_plan p;
+    struct rui_keep *k = t->keep;
     char *id = RU_NEW(t->arena, char, 33);
     if (id == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the id of a plan");
     }
+    RU_TRY(ru_plan_keep(&k->in, &p, err));
+    RU_TRY(ru_plan_keep_check(&k->in, &p, err));
+    k->form = p.form;
     ru_hash128_text(ru_policy_head(&ru_policy_keep, &k->in).id, id);
-    opt->cache.plan = id;
-    opt->cache.none_s = p.none_s;
-    opt->cache.epoch_s = p.epoch_s;
-    opt->cache.kind = p.form == RU_KEPT_BYTES     ? RU_CACHE_BYTES
-                      : p.form == RU_KEPT_DECODED ? RU_CACHE_DECODED
-                                                  : RU_CACHE_NONE;
+    ru_cache_options *c = &k->train.opt.cache;
+    c->plan = id;
+    c->none_s = p.none_s;
+    c->epoch_s = p.epoch_s;
+    ru_decisions_add(t->decisions, &ru_policy_keep, &k->in, false);
     ru_log(RU_LOG_INFO, "data", "cache",
-           "auto keeps %s: reading an epoch takes %.3g s in the end, %.3g s without",
+           "auto keeps %s: reading an epoch takes %.3g s in the end, %.3g s without; hosts %u, "
+           "kept ones are %.3g %% of the last reads",
            p.form == RU_KEPT_BYTES     ? "the bytes of samples"
            : p.form == RU_KEPT_DECODED ? "decoded samples"
                                        : "nothing",
-           p.epoch_s, p.none_s);
-    return p.form == RU_KEPT_NONE ? RU_OK : ru_dataset_keep(t->train_set, opt, err);
+           p.epoch_s, p.none_s, k->in.hosts, 100 * p.hit);
+    RU_TRY(keep_set(k, t->train_set, &k->train, err));
+    return keep_set(k, t->test_set, &k->test, err);
 }
 
-void rui_keep_note(rui_trainer *t)
+ru_status rui_keep_begin(rui_trainer *t, ru_err *err)
+{
+    if (t->keep == NULL || t->keep->in.hosts > 0) {
+        return RU_OK;
+    }
+    bool sealed = rui_trainer_seal(t, false);
+    (void)count_hosts(t, t->keep);
+    ru_status st = choose(t, err);
+    (void)rui_trainer_seal(t, sealed);
+    return st;
+}
+
+/* -- what training takes ----------------------------------------------------------------------- */
+
+void rui_keep_waited(rui_trainer *t, int64_t ns)
 {
     if (t->keep != NULL) {
-        ru_decisions_add(t->decisions, &ru_policy_keep, &t->keep->in, false);
+        t->keep->waited_ns += ns;
     }
 }
 
-/* After the first epoch the time of training is known too, so that the next ones are predicted with
- * it. */
+/* Training alone, from an epoch that took so long: the second, in which samples are kept. In the
+ * first one steps begin after long waits, with cold caches: one of 2.9 ms took 4.2 ms after 55 ms
+ * of waiting, with nothing beside it. Reading from the disk took no longer than the epoch. */
+static ru_status find_train_s(const rui_trainer *t, struct rui_keep *k, double took_s, ru_err *err)
+{
+    ru_keep_plan p;
+    ru_keep_in in = k->in;
+    in.epochs = 2;
+    in.method = RU_KEEP_NONE + k->form;
+    RU_TRY(ru_plan_keep(&in, &p, err)); /* how much of it was read from kept samples */
+    bool decoded = k->form == RU_KEPT_DECODED;
+    double part = (double)k->in.hosts / (double)t->count; /* seconds of a sample of this host */
+    double own_s = took_s - 1e-9 * (double)k->waited_ns, kept = decoded ? p.hit : 0;
+    double mb = 1e-6 * (double)(decoded ? in.decoded_bytes : in.bytes);
+    in.decode_s = (1 - kept) * in.decode_s + kept * in.unpack_s;
+    k->in.read_mb_per_s = fmax(in.read_mb_per_s, mb * p.hit / (took_s * part));
+    k->in.train_s = fmax(ru_keep_train_alone(&in, own_s * part, took_s * part), 1e-12);
+    return RU_OK;
+}
+
+/* An epoch is over, which took so long. What is kept stays in its form. */
+static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
+{
+    enum { FIRST, SECOND };
+    ru_err none = {0};
+    bool others = count_hosts(t, k), found = false;
+    if (k->whole && !others) {
+        if (k->told != SECOND) {
+            ru_decisions_measured(t->decisions, &ru_policy_keep,
+                                  k->told == FIRST ? "first_s" : "epoch_s", RU_NAN, took_s);
+        }
+        found = k->told == SECOND && find_train_s(t, k, took_s, &none) == RU_OK;
+        k->told++;
+    }
+    if (others || found) {
+        k->in.method = RU_KEEP_NONE + k->form;
+        ru_decisions_add(t->decisions, &ru_policy_keep, &k->in, false);
+    }
+}
+
+/* Evaluations and what else stands between steps count in no epoch. */
 void rui_keep_stepped(rui_trainer *t, ru_time begun, ru_time now)
 {
     struct rui_keep *k = t->keep;
-    if (k == NULL) {
+    if (k == NULL || k->in.hosts == 0) {
         return;
     }
     int64_t epochs = t->samples / t->count, before = t->samples - t->batch;
@@ -257,24 +366,16 @@ void rui_keep_stepped(rui_trainer *t, ru_time begun, ru_time now)
         k->epochs = before / t->count;
         k->whole = before % t->count == 0;
     }
+    k->beside_ns += k->last.ns != 0 && begun.ns > k->last.ns ? begun.ns - k->last.ns : 0;
+    k->last = now;
     if (epochs == k->epochs) {
         return;
     }
-    double took_s = 1e-9 * (double)ru_time_since(now, k->begun);
-    double own_s = took_s - 1e-9 * (double)(t->split.input_ns - k->input_ns);
-    if (k->whole) {
-        bool sealed = rui_trainer_seal(t, false), first = k->in.train_s == 0;
-        ru_decisions_measured(t->decisions, &ru_policy_keep, first ? "first_s" : "epoch_s", RU_NAN,
-                              took_s);
-        if (first) {
-            k->in.method = RU_KEEP_NONE + k->form;
-            k->in.train_s = fmax(own_s, 1e-9) / (double)t->count;
-            rui_keep_note(t);
-        }
-        (void)rui_trainer_seal(t, sealed);
-    }
+    bool sealed = rui_trainer_seal(t, false);
+    end_epoch(t, k, 1e-9 * (double)(ru_time_since(now, k->begun) - k->beside_ns));
+    (void)rui_trainer_seal(t, sealed);
     k->whole = true;
     k->epochs = epochs;
     k->begun = now;
-    k->input_ns = t->split.input_ns;
+    k->waited_ns = k->beside_ns = 0;
 }

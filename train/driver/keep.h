@@ -7,12 +7,18 @@
 
 #include "train/driver/trainer_impl.h"
 
-/* t->train_set is open and keeps nothing. Measures, or takes what another process of this machine
- * measured lately, decides, and opens the cache. `opt`: what the set was opened with; its cache's
- * kind is that of the answer then. Errors: those of reading; of the folders of `storage`. */
-RU_MUST_USE ru_status rui_keep_choose(rui_trainer *t, ru_data_options *opt, ru_err *err);
-/* The decision is noted; NULL t->keep: there is none. */
-void rui_keep_note(rui_trainer *t);
+/* t->train_set is open and keeps nothing; `opt`: what it was opened with, whose paths stay.
+ * Measures, or takes what another process of this machine measured lately. Errors: those of
+ * reading; of the folders of `storage`. */
+RU_MUST_USE ru_status rui_keep_measure(rui_trainer *t, const ru_data_options *opt, ru_err *err);
+/* The same form is kept of t->test_set, which was opened with `opt`. */
+void rui_keep_test(rui_trainer *t, const ru_data_options *opt);
+/* Of all below: NULL t->keep does nothing. */
+/* Before the first stream is opened, when t->crew is known: decide, note the decision, and open the
+ * cache. Errors: those of the cache. */
+RU_MUST_USE ru_status rui_keep_begin(rui_trainer *t, ru_err *err);
+/* A step waited so long for its samples. */
+void rui_keep_waited(rui_trainer *t, int64_t ns);
 /* A step that began then is done: is an epoch over? */
 void rui_keep_stepped(rui_trainer *t, ru_time begun, ru_time now);
 

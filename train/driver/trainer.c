@@ -94,6 +94,24 @@ bool rui_trainer_seal(rui_trainer *t, bool on)
     return was;
 }
 
+uint32_t rui_trainer_hosts(const rui_trainer *t, uint32_t *mates)
+{
+    uint32_t n = 0, here = 0;
+    for (uint32_t k = 0; k < t->n_crew; k++) {
+        const char *host = t->crew[k].host;
+        uint32_t i = 0;
+        while (i < k && strcmp(t->crew[i].host, host) != 0) {
+            i++;
+        }
+        n += i == k;
+        here += t->crew_self < t->n_crew && strcmp(t->crew[t->crew_self].host, host) == 0;
+    }
+    if (mates != NULL) {
+        *mates = here > 0 ? here : 1;
+    }
+    return n > 0 ? n : 1;
+}
+
 /* Inputs that are far from 1 are the usual reason. */
 const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t size_bytes)
 {

@@ -150,6 +150,9 @@ RU_MUST_USE ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stoppe
 const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t size_bytes);
 /* May this thread allocate from now on? Returns what was. */
 bool rui_trainer_seal(rui_trainer *t, bool on);
+/* Hosts of the members, each counted once, at least 1; mates: members on this one. NULL: not asked.
+ */
+uint32_t rui_trainer_hosts(const rui_trainer *t, uint32_t *mates);
 /* The executable's judge: sets `halted`. */
 ru_status rui_trainer_judge(void *self, float loss, bool invalid);
 RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, const ru_run_report_step *s,

@@ -51,7 +51,7 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
         return RU_FAIL(err, RU_E_DATA, "the training data contains no sample");
     }
     t->count = follows ? INT64_MAX / 4 : t->count;
-    RU_TRY(chooses ? rui_keep_choose(t, &train, err) : RU_OK);
+    RU_TRY(chooses ? rui_keep_measure(t, &train, err) : RU_OK);
     RU_TRY(ru_model_facts_from(t->train_set, t->arena, facts, err));
     if (!ru_job_has_test(t->job)) {
         return RU_OK;
@@ -63,6 +63,9 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
     test.columns = &facts->columns;
     if (test.classes == 0) {
         test.classes = facts->classes;
+    }
+    if (chooses) {
+        rui_keep_test(t, &test);
     }
     RU_TRY(ru_dataset_open(&test, &t->test_set, err));
     const ru_field *fields;
@@ -442,7 +445,6 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     }
     RU_TRY(open_recorder(t, err));
     RU_TRY(ru_decisions_open(t->out, t->job->name, &t->decisions, err));
-    rui_keep_note(t);
     return rui_trainer_tuned_in(t, err);
 }
 

@@ -28,8 +28,12 @@ static void machines_have_their_names(void **state)
     for (uint32_t self = 0; self < RU_ARRAY_LEN(crew); self++) {
         const rui_trainer t = {
             .crew = crew, .n_crew = RU_ARRAY_LEN(crew), .crew_self = self, .cores = 7};
+        static const uint32_t mates_of[] = {1, 2, 1, 2, 1};
         ru_world w = {0};
         ru_err err;
+        uint32_t mates;
+        assert_int_equal(rui_trainer_hosts(&t, &mates), RU_ARRAY_LEN(names));
+        assert_int_equal(mates, mates_of[self]);
         assert_ok(rui_trainer_cluster(&t, &a, &w, &err), err);
         assert_int_equal(w.cluster.hosts.n, RU_ARRAY_LEN(names));
         for (uint32_t k = 0; k < w.cluster.hosts.n; k++) {
@@ -44,6 +48,10 @@ static void machines_have_their_names(void **state)
             assert_int_equal(w.cluster.devices.at[k].cores, 2);
         }
     }
+    const rui_trainer alone = {0};
+    uint32_t mates;
+    assert_int_equal(rui_trainer_hosts(&alone, &mates), 1);
+    assert_int_equal(mates, 1);
     ru_arena_fini(&a);
 }
 

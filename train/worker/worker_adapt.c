@@ -52,19 +52,6 @@ void rui_adapt_pace(void *self, ru_pace *p)
     ru_mutex_unlock(&w->lock);
 }
 
-static uint32_t hosts_of(const rui_worker *w)
-{
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < w->t.n_crew; k++) {
-        uint32_t i = 0;
-        while (i < k && strcmp(w->t.crew[i].host, w->t.crew[k].host) != 0) {
-            i++;
-        }
-        n += i == k;
-    }
-    return n > 0 ? n : 1;
-}
-
 /* The place of this configuration; if there is no room, that of the one with the fewest steps. */
 static rui_adapt_seen *seen(rui_adapt *a, uint32_t nodes, uint32_t replicas, uint32_t local)
 {
@@ -169,8 +156,8 @@ void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s)
         return;
     }
     int64_t parts = (int64_t)a->workers * passes;
-    rui_adapt_seen *x =
-        seen(a, hosts_of(w), a->workers, (uint32_t)((s->batch + parts - 1) / parts));
+    rui_adapt_seen *x = seen(a, rui_trainer_hosts(&w->t, NULL), a->workers,
+                             (uint32_t)((s->batch + parts - 1) / parts));
     double step_s = 1e-9 * (double)s->step_ns, own_s = 1e-9 * (double)w->at.computed_ns;
     double pass_s = own_s > 0 && own_s < step_s ? own_s / passes : step_s / passes;
     x->steps += 1;

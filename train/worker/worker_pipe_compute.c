@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "env/process/memory.h"
+#include "train/driver/keep.h"
 #include "train/driver/op_facts.h"
 #include "train/pipe/units.h"
 #include "train/worker/worker_pipe_impl.h"
@@ -379,6 +380,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .threads = t->job->data.threads,
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
+    RU_TRY(rui_keep_begin(t, err));
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
     RU_TRY(rui_news_open(w, err));
     size_sums(w);
