@@ -268,6 +268,7 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
                                             .hash = s->flat.hash,
                                             .per_round = s->job->per_round,
                                             .threshold = s->job->secure.threshold,
+                                            .neighbours = s->job->secure.neighbours,
                                             .range = s->job->secure.range,
                                             .clip = s->job->privacy.clip},
                                    .state = start->state,

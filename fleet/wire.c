@@ -15,6 +15,7 @@ uint32_t rui_fed_start_put(const rui_fed_start *s, uint8_t *into)
     ru_wire_put_u64(&o, s->hash);
     ru_wire_put_u32(&o, s->per_round);
     ru_wire_put_u32(&o, s->threshold);
+    ru_wire_put_u32(&o, s->neighbours);
     ru_wire_put_f64(&o, s->range);
     ru_wire_put_f64(&o, s->clip);
     return (uint32_t)ru_wire_size(&o);
@@ -79,9 +80,13 @@ bool rui_fed_start_get(const void *data, int64_t size_bytes, rui_fed_start *out)
     out->hash = ru_wire_u64(&w);
     out->per_round = ru_wire_u32(&w);
     out->threshold = ru_wire_u32(&w);
+    out->neighbours = ru_wire_u32(&w);
     out->range = ru_wire_f64(&w);
     out->clip = ru_wire_f64(&w);
-    bool masks = out->threshold == 0 || out->per_round <= ROUND_MAX;
+    bool near = out->neighbours == 0 ||
+                (out->neighbours % 2 == 0 && out->threshold > out->neighbours / 2 + 1 &&
+                 out->threshold <= out->neighbours + 1);
+    bool masks = out->threshold == 0 || (out->per_round <= ROUND_MAX && near);
     return whole(&w) && out->count >= 1 && out->count <= values_max && out->params <= out->count &&
            masks && out->threshold <= out->per_round && out->range > 0 && out->range <= 1e12 &&
            out->clip >= 0 && out->clip <= 1e12;

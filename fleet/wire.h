@@ -31,7 +31,7 @@
 #include "base/wire.h"
 
 enum { RU_FED_KEY_BYTES = 16 };
-enum { RUI_FED_VERSION = 3, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
+enum { RUI_FED_VERSION = 4, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
 #define RUI_FED_SERVICE UINT64_C(0x7275626174666564)
 
 /* Messages; RUI_FED_PARCELS and the next RU_PULL_MESSAGES are those of parcels. */
@@ -68,6 +68,7 @@ typedef enum rui_fed_kind { RUI_FED_TRAIN, RUI_FED_PROFILE, RUI_FED_EVALUATE } r
 typedef struct rui_fed_start {
     uint64_t count, params, hash;  /* of the values; params: that are parameters */
     uint32_t per_round, threshold; /* threshold 0: updates are not masked */
+    uint32_t neighbours;           /* of a masked client; 0: all */
     double range, clip;            /* of moves (ru_mask_scale) */
 } rui_fed_start;
 

@@ -1,5 +1,5 @@
 /* Rounds with masked updates beside plain ones: a server and its clients as processes on loopback,
- * a tenth of the clients killed on the way, both sides in turns. */
+ * a tenth of the clients killed in a round, both sides in turns. */
 #include "bench/train/fleet.h"
 
 #include <jansson.h>
@@ -11,16 +11,16 @@
 #include "env/file/file.h"
 #include "env/process/process.h"
 
-enum { CLIENTS = 20, LOST = 2, PER_ROUND = 16, ROUNDS = 12, TRIES = 60000 };
+enum { CLIENTS = 100, LOST = 10, ROUNDS = 4, TRIES = 60000 };
 
 static const char job_text[] =
     "name: secure\n"
     "model: {zoo: mlp, hidden: [256]}\n"
     "data: {format: synthetic, generator: digits, count: 100, test_count: 100}\n"
     "train: {batch: 32, optimizer: {sgd: {lr: 0.05}}, threads: 1}\n"
-    "federated: {rounds: 12, per_round: 16, clients_min: 20, tiers: 1, method: vanilla, epochs: "
+    "federated: {rounds: 4, per_round: 90, clients_min: 90, tiers: 1, method: vanilla, epochs: "
     "2,\n"
-    "            eval_every: 12, deadline: 120s}\n";
+    "            eval_every: 4, deadline: 120s}\n";
 
 typedef struct rig {
     ru_bench *b;
@@ -103,17 +103,18 @@ static ru_status look(const rig *r, uint32_t *rounds, double *seconds, ru_err *e
     return RU_OK;
 }
 
-/* One client is killed in round 3, another in round 6. */
+/* In round 3 clients are killed, when all have masks. */
 static ru_status follow(rig *r, ru_err *err)
 {
     uint32_t rounds = 0, lost = 0;
     double seconds;
-    for (uint32_t k = 0; k < TRIES && lost < LOST; k++) {
+    for (uint32_t k = 0; k < TRIES && rounds < 2; k++) {
         RU_TRY(look(r, &rounds, &seconds, err));
-        if (rounds >= 3 * (lost + 1) - 1) {
-            ru_process_kill(r->client[lost++], SIGKILL);
-        }
         (void)poll(NULL, 0, 10);
+    }
+    (void)poll(NULL, 0, (int)(200 * seconds / 2)); /* a fifth of a round */
+    while (rounds >= 2 && lost < LOST) {
+        ru_process_kill(r->client[lost++], SIGKILL);
     }
     return lost == LOST
                ? RU_OK
@@ -152,7 +153,8 @@ static ru_status run(rig *r, bool secure, double *seconds, ru_err *err)
                           "--secret",
                           in_dir(r, "fed.secret"),
                           "--set",
-                          secure ? "federated.secure.threshold=11" : "federated.secure.threshold=0",
+                          secure ? "federated.secure={threshold: 20, neighbours: 30}"
+                                 : "federated.secure.threshold=0",
                           NULL};
     if (ru_path_exists(r->run)) {
         RU_TRY(ru_path_remove(r->run, err));
@@ -182,7 +184,7 @@ static ru_status run(rig *r, bool secure, double *seconds, ru_err *err)
 ru_status ru_bench_fleet_secure(ru_bench *b, ru_err *err)
 {
     double s[2][RU_BENCH_ROUNDS_MAX];
-    uint32_t turns = b->quick ? 2 : 7;
+    uint32_t turns = b->quick ? 2 : 5;
     rig r = {.b = b};
     r.run = in_dir(&r, "secure-run");
     r.lines = ru_path_join(b->arena, r.run, "federation.jsonl");
@@ -195,7 +197,7 @@ ru_status ru_bench_fleet_secure(ru_bench *b, ru_err *err)
             RU_TRY(run(&r, side == 0, &s[side][k], err));
         }
     }
-    const ru_bench_row row = {.name = "round of 16 of 20 clients with masks, 2 killed",
+    const ru_bench_row row = {.name = "round of 90 of 100 clients with masks, 10 killed",
                               .unit = "s",
                               .lower = true,
                               .goal = 1 / 1.5,

@@ -228,7 +228,8 @@ static void on_start(ru_fed_client *c, const void *head, uint32_t head_bytes, co
     if (c->start.count == 0) {
         take_model(c, &s, body, bytes);
     } else if (s.count != c->start.count || s.hash != c->start.hash ||
-               s.per_round != c->start.per_round || s.threshold != c->start.threshold) {
+               s.per_round != c->start.per_round || s.threshold != c->start.threshold ||
+               s.neighbours != c->start.neighbours) {
         rui_fed_client_end(c, RU_E_DATA,
                            "the server is back with another model or other masks than before; "
                            "start this client again");

@@ -91,7 +91,8 @@ void rui_masked_begin(ru_fed_client *c, const void *data, int64_t size_bytes, ru
     uint8_t m[sizeof task + RU_MASK_PUBLIC_BYTES];
     rui_masked_give_up(c);
     memcpy(m, &task, sizeof task);
-    if (ru_masker_begin(&c->masked->m, task, c->start.threshold, m + sizeof task, &err) != RU_OK) {
+    if (ru_masker_begin(&c->masked->m, task, c->start.threshold, c->start.neighbours,
+                        m + sizeof task, &err) != RU_OK) {
         end(c, &err);
         return;
     }

@@ -60,6 +60,13 @@ static bool is_there(const uint8_t *publics, uint32_t k)
     return memcmp(publics + (size_t)k * PUBLIC, none, PUBLIC) != 0;
 }
 
+/* Is b a neighbour of a, or a itself? */
+static bool is_near(uint32_t n, uint32_t near, uint32_t a, uint32_t b)
+{
+    uint32_t far = a < b ? b - a : a - b;
+    return near == 0 || far <= near / 2 || n - far <= near / 2;
+}
+
 static void purpose_of(const char *what, uint32_t round, uint32_t a, uint32_t b, char into[PURPOSE])
 {
     (void)snprintf(into, PURPOSE, "rubato secure %s %u %u %u", what, round, a, b);
@@ -89,14 +96,15 @@ void ru_masker_forget(ru_masker *m)
     m->stage = RU_MASKER_IDLE;
 }
 
-ru_status ru_masker_begin(ru_masker *m, uint32_t round, uint32_t need, uint8_t publics[PUBLIC],
-                          ru_err *err)
+ru_status ru_masker_begin(ru_masker *m, uint32_t round, uint32_t need, uint32_t near,
+                          uint8_t publics[PUBLIC], ru_err *err)
 {
     m->random(m->box_secret, KEY);
     m->random(m->mask_secret, KEY);
     m->random(m->seed, KEY);
     m->round = round;
     m->need = need;
+    m->near = near;
     m->stage = RU_MASKER_BEGUN;
     RU_TRY(ru_cipher_public(m->box_secret, publics, err));
     return ru_cipher_public(m->mask_secret, publics + KEY, err);
@@ -140,14 +148,14 @@ static ru_status begin_share(ru_masker *m, uint32_t n, uint32_t self, const uint
     uint32_t there = 0;
     bool fits = m->stage == RU_MASKER_BEGUN && n <= m->n_max && self < n;
     for (uint32_t k = 0; fits && k < n; k++) {
-        there += is_there(publics, k) ? 1 : 0;
+        there += is_near(n, m->near, self, k) && is_there(publics, k) ? 1 : 0;
     }
     RU_TRY(ru_cipher_public(m->mask_secret, mine, err));
     if (!fits || there < m->need || memcmp(mask_key(publics, self), mine, KEY) != 0) {
         return RU_FAIL(err, RU_E_DATA,
-                       "the server's list of keys has %u clients of %u, without this one's or "
+                       "the server's list of keys has %u clients near this one, without its own or "
                        "fewer than federated.secure.threshold, %u",
-                       there, n, m->need);
+                       there, m->need);
     }
     memcpy(m->publics, publics, (size_t)n * PUBLIC);
     m->n = n;
@@ -169,7 +177,7 @@ ru_status ru_masker_share(ru_masker *m, uint32_t n, uint32_t self, const uint8_t
     ru_status st = ru_cipher_secret_open(m->box_secret, &box_secret, err);
     for (uint32_t done = 0; m->next < m->n && done < PAIRS_AT_A_TIME && st == RU_OK; m->next++) {
         uint32_t k = m->next;
-        if (k != m->self && is_there(m->publics, k)) {
+        if (k != m->self && is_near(m->n, m->near, m->self, k) && is_there(m->publics, k)) {
             st = seal_for(m, box_secret, k, boxes + (size_t)k * BOX, err);
             done++;
         }
@@ -206,7 +214,7 @@ static ru_status begin_streams(ru_masker *m, const uint8_t *in, ru_mask_stream *
 {
     uint32_t there = 0;
     for (uint32_t k = 0; m->stage == RU_MASKER_SHARED && k < m->n; k++) {
-        m->in[k] = in[k] == 1 && is_there(m->publics, k);
+        m->in[k] = in[k] == 1 && is_near(m->n, m->near, m->self, k) && is_there(m->publics, k);
         there += m->in[k] ? 1 : 0;
     }
     if (m->stage != RU_MASKER_SHARED || there < m->need || !m->in[m->self]) {
@@ -250,8 +258,9 @@ ru_status ru_masker_reveal(ru_masker *m, const uint8_t *survived, uint8_t *parts
     uint32_t n = 0;
     bool fine = m->stage == RU_MASKER_READY;
     for (uint32_t k = 0; fine && k < m->n; k++) {
-        n += survived[k] == 1 ? 1 : 0;
-        fine = survived[k] == 0 || (survived[k] == 1 && m->in[k]);
+        bool near = is_near(m->n, m->near, m->self, k);
+        n += near && survived[k] == 1 ? 1 : 0;
+        fine = !near || survived[k] == 0 || (survived[k] == 1 && m->in[k]);
     }
     if (!fine || n < m->need) {
         return RU_FAIL(err, RU_E_DATA,
@@ -282,13 +291,15 @@ ru_status ru_unmasker_open(uint32_t n_max, int64_t count, ru_arena *arena, ru_un
     out->publics = RU_NEW(arena, uint8_t, n * PUBLIC);
     out->boxes = RU_NEW(arena, uint8_t, n * n * (1 + BOX));
     out->parts = RU_NEW(arena, uint8_t, n * n * PART);
-    out->holder = RU_NEW(arena, uint32_t, n);
+    out->holder = RU_NEW(arena, uint32_t, n * n);
+    out->n_parts = RU_NEW(arena, uint32_t, n);
     out->weights = RU_NEW(arena, uint16_t, n);
     out->told = RU_NEW(arena, bool, 3 * n);
     out->survived = RU_NEW(arena, uint8_t, n);
     out->sum = RU_NEW(arena, uint32_t, count);
     if (out->publics == NULL || out->boxes == NULL || out->parts == NULL || out->holder == NULL ||
-        out->weights == NULL || out->told == NULL || out->survived == NULL || out->sum == NULL) {
+        out->n_parts == NULL || out->weights == NULL || out->told == NULL ||
+        out->survived == NULL || out->sum == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the masked sum of %lld values of %u clients",
                        (long long)count, n_max);
     }
@@ -297,18 +308,41 @@ ru_status ru_unmasker_open(uint32_t n_max, int64_t count, ru_arena *arena, ru_un
     return RU_OK;
 }
 
-void ru_unmasker_begin(ru_unmasker *u, uint32_t n, uint32_t need, uint32_t round)
+void ru_unmasker_begin(ru_unmasker *u, uint32_t n, uint32_t need, uint32_t near, uint32_t round)
 {
     RU_CHECK(n <= u->n_max && need >= 1);
     u->n = n;
     u->need = need;
+    u->near = near;
     u->round = round;
-    u->n_told = u->n_shared = u->n_survived = u->n_revealed = 0;
+    u->n_told = u->n_shared = u->n_survived = u->n_open = 0;
     memset(u->publics, 0, (size_t)u->n_max * PUBLIC);
     memset(u->boxes, 0, (size_t)u->n_max * u->n_max * (1 + BOX));
     memset(u->told, 0, 3 * (size_t)u->n_max);
     memset(u->survived, 0, u->n_max);
+    memset(u->n_parts, 0, u->n_max * sizeof *u->n_parts);
     memset(u->sum, 0, (size_t)u->count * sizeof *u->sum);
+}
+
+uint32_t ru_unmasker_fewest(const ru_unmasker *u, const bool *of, const bool *who)
+{
+    uint32_t fewest = u->n;
+    for (uint32_t k = 0, n = 0; k < u->n; k++) {
+        if (!of[k] || (u->near == 0 && n > 0)) { /* all have one neighbourhood */
+            continue;
+        }
+        n = 0;
+        for (uint32_t other = 0; other < u->n; other++) {
+            n += who[other] && is_near(u->n, u->near, k, other) ? 1 : 0;
+        }
+        fewest = n < fewest ? n : fewest;
+    }
+    return fewest;
+}
+
+bool ru_unmasker_opens(const ru_unmasker *u)
+{
+    return u->n_open == u->n_shared;
 }
 
 static uint8_t *row(const ru_unmasker *u, uint32_t k)
@@ -352,8 +386,10 @@ bool ru_unmasker_boxes(ru_unmasker *u, uint32_t k, const uint8_t *boxes, int64_t
         return false;
     }
     for (uint32_t to = 0; to < u->n; to++) {
-        row(u, to)[k] = 1;
-        memcpy(row(u, to) + u->n + (size_t)k * BOX, boxes + (size_t)to * BOX, BOX);
+        if (is_near(u->n, u->near, k, to)) {
+            row(u, to)[k] = 1;
+            memcpy(row(u, to) + u->n + (size_t)k * BOX, boxes + (size_t)to * BOX, BOX);
+        }
     }
     u->shared[k] = true;
     u->n_shared++;
@@ -375,12 +411,19 @@ bool ru_unmasker_add(ru_unmasker *u, uint32_t k, const uint32_t *masked)
 
 bool ru_unmasker_parts(ru_unmasker *u, uint32_t k, const uint8_t *parts, int64_t bytes)
 {
-    if (k >= u->n || u->survived[k] == 0 || u->revealed[k] || u->n_revealed == u->need ||
+    if (k >= u->n || u->survived[k] == 0 || u->revealed[k] || ru_unmasker_opens(u) ||
         bytes != (int64_t)u->n * PART) {
         return false;
     }
-    memcpy(u->parts + (size_t)u->n_revealed * u->n_max * PART, parts, (size_t)bytes);
-    u->holder[u->n_revealed++] = k;
+    for (uint32_t of = 0; of < u->n; of++) {
+        uint32_t at = u->n_parts[of];
+        if (u->shared[of] && at < u->need && is_near(u->n, u->near, k, of)) {
+            memcpy(u->parts + ((size_t)at * u->n_max + of) * PART, parts + (size_t)of * PART, PART);
+            u->holder[(size_t)of * u->n_max + at] = k;
+            u->n_parts[of] = at + 1;
+            u->n_open += at + 1 == u->need ? 1 : 0;
+        }
+    }
     u->revealed[k] = true;
     return true;
 }
@@ -399,7 +442,7 @@ static ru_status take_away(ru_unmasker *u, uint32_t k, const uint8_t secret[KEY]
     }
     ru_status st = ru_cipher_secret_open(secret, &own, err);
     for (uint32_t v = 0; v < u->n && st == RU_OK; v++) {
-        if (u->survived[v] != 0) {
+        if (u->survived[v] != 0 && is_near(u->n, u->near, k, v)) {
             purpose_of("mask", u->round, v < k ? v : k, v < k ? k : v, text);
             st = ru_cipher_agree(own, mask_key(u->publics, v), &purpose, 1, key, err);
             st = st == RU_OK ? ru_cipher_stream(key[0], v < k, u->sum, u->count, err) /* v added */
@@ -414,12 +457,17 @@ static ru_status take_away(ru_unmasker *u, uint32_t k, const uint8_t secret[KEY]
 ru_status ru_unmasker_unmask(ru_unmasker *u, ru_err *err)
 {
     uint8_t secret[KEY];
-    RU_CHECK(u->n_revealed == u->need);
-    ru_shamir_weights(u->holder, u->need, u->weights);
+    const uint32_t *last = NULL; /* holders that the weights are of */
+    RU_CHECK(ru_unmasker_opens(u));
     ru_status st = RU_OK;
     for (uint32_t k = 0; k < u->n && st == RU_OK; k++) {
+        const uint32_t *holder = u->holder + (size_t)k * u->n_max;
         if (!u->shared[k]) {
             continue;
+        }
+        if (last == NULL || memcmp(last, holder, u->need * sizeof *holder) != 0) {
+            ru_shamir_weights(holder, u->need, u->weights);
+            last = holder;
         }
         ru_shamir_join(u->weights, u->need, u->parts + (size_t)k * PART, (int64_t)u->n_max * PART,
                        secret);

@@ -24,7 +24,7 @@ static void draw(void *into, int64_t bytes)
 typedef struct rig {
     ru_arena arena;
     ru_err err;
-    uint32_t n, need;
+    uint32_t n, need, near;
     ru_masker m[MANY];
     ru_unmasker u;
     uint32_t x[MANY][VALUES], masked[MANY][VALUES];
@@ -32,15 +32,16 @@ typedef struct rig {
     ru_mask_stream streams[MANY];
 } rig;
 
-static rig *set_up(uint32_t n, uint32_t need)
+static rig *set_up_near(uint32_t n, uint32_t need, uint32_t near)
 {
     rig *r = calloc(1, sizeof *r);
     assert_non_null(r);
     ru_arena_init(&r->arena, 0);
     r->n = n;
     r->need = need;
+    r->near = near;
     assert_ok(ru_unmasker_open(MANY, VALUES, &r->arena, &r->u, &r->err), r->err);
-    ru_unmasker_begin(&r->u, n, need, 7);
+    ru_unmasker_begin(&r->u, n, need, near, 7);
     for (uint32_t k = 0; k < n; k++) {
         assert_ok(ru_masker_open(MANY, draw, &r->arena, &r->m[k], &r->err), r->err);
         for (uint32_t i = 0; i < VALUES; i++) {
@@ -48,6 +49,11 @@ static rig *set_up(uint32_t n, uint32_t need)
         }
     }
     return r;
+}
+
+static rig *set_up(uint32_t n, uint32_t need)
+{
+    return set_up_near(n, need, 0);
 }
 
 static void tear_down(rig *r)
@@ -61,7 +67,7 @@ static void tell(rig *r, uint32_t k)
     uint8_t publics[RU_MASK_PUBLIC_BYTES], weak[RU_MASK_PUBLIC_BYTES] = {0};
     who = k;
     call = 0;
-    assert_ok(ru_masker_begin(&r->m[k], 7, r->need, publics, &r->err), r->err);
+    assert_ok(ru_masker_begin(&r->m[k], 7, r->need, r->near, publics, &r->err), r->err);
     memcpy(weak, publics, sizeof weak / 2); /* with the other key all agree on the same */
     assert_false(ru_unmasker_public(&r->u, k, weak, sizeof weak));
     assert_true(ru_unmasker_public(&r->u, k, publics, sizeof publics));
@@ -90,7 +96,7 @@ static void mask(rig *r, uint32_t k)
         assert_ok(ru_masker_streams(&r->m[k], row, row + r->n, r->streams, &n, &more, &r->err),
                   r->err);
     }
-    assert_int_equal(n, r->u.n_shared);
+    assert_true(r->near > 0 || n == r->u.n_shared);
     memcpy(r->masked[k], r->x[k], sizeof r->x[k]);
     for (uint32_t i = 0; i < n; i++) {
         assert_ok(
@@ -192,12 +198,123 @@ static void test_sum_is_exact(void **state)
                 (void)reveal(r, k);
             }
         }
-        assert_true(r->u.n_survived >= 7 && r->u.n_revealed == 7);
+        assert_true(r->u.n_survived >= 7 && ru_unmasker_opens(&r->u));
         assert_true(memcmp(r->u.sum, want, sizeof want) != 0);
         assert_ok(ru_unmasker_unmask(&r->u, &r->err), r->err);
         assert_memory_equal(r->u.sum, want, sizeof want);
         tear_down(r);
     }
+}
+
+enum { RING = 8, RING_NEAR = 6, RING_NEED = 5 };
+
+/* Has each of `of` RING_NEED of `those` around it? By walking the ring. */
+static bool ring_has(const bool *of, const bool *those)
+{
+    bool all = true;
+    for (uint32_t k = 0; k < RING; k++) {
+        uint32_t there = 0;
+        for (uint32_t d = 0; d <= RING_NEAR; d++) {
+            there += those[(k + RING + d - RING_NEAR / 2) % RING] ? 1 : 0;
+        }
+        all = all && (!of[k] || there >= RING_NEED);
+    }
+    return all;
+}
+
+/* Those that are still there when boxes, vectors and parts are due: the sum is exact. */
+static void sum_of_ring(const bool (*there)[RING])
+{
+    uint32_t want[VALUES] = {0};
+    rig *r = set_up_near(RING, RING_NEED, RING_NEAR);
+    for (uint32_t k = 0; k < RING; k++) {
+        tell(r, k);
+    }
+    for (uint32_t k = 0; k < RING; k++) {
+        if (there[0][k]) {
+            share(r, k);
+        }
+    }
+    for (uint32_t k = 0; k < RING; k++) {
+        if (there[1][k]) {
+            mask(r, k);
+            assert_true(ru_unmasker_add(&r->u, k, r->masked[k]));
+            for (uint32_t i = 0; i < VALUES; i++) {
+                want[i] += r->x[k][i];
+            }
+        }
+    }
+    for (uint32_t k = 0; k < RING; k++) {
+        if (there[2][k] && !ru_unmasker_opens(&r->u)) {
+            assert_true(reveal(r, k));
+        }
+    }
+    assert_true(ru_unmasker_opens(&r->u));
+    assert_true(memcmp(r->u.sum, want, sizeof want) != 0);
+    assert_ok(ru_unmasker_unmask(&r->u, &r->err), r->err);
+    assert_memory_equal(r->u.sum, want, sizeof want);
+    tear_down(r);
+}
+
+/* All ways in which clients of a ring are lost: before their boxes, their vectors, their parts. */
+static void test_neighbours(void **state)
+{
+    (void)state;
+    uint32_t sums = 0;
+    const ru_unmasker u = {.n = RING, .near = RING_NEAR, .need = RING_NEED};
+    for (uint32_t lost = 0; lost < 1u << (2 * RING); lost++) {
+        bool there[3][RING];
+        for (uint32_t k = 0; k < RING; k++) {
+            uint32_t when = lost >> (2 * k) & 3;
+            for (uint32_t stage = 0; stage < 3; stage++) {
+                there[stage][k] = when > stage;
+            }
+        }
+        bool goes_on = true;
+        for (uint32_t stage = 0; stage < 3; stage++) {
+            bool enough = ring_has(there[0], there[stage]);
+            uint32_t few = ru_unmasker_fewest(&u, there[0], there[stage]);
+            assert_true((few >= RING_NEED) == enough);
+            goes_on = goes_on && enough;
+        }
+        if (goes_on && there[0][0] + there[0][1] > 0) {
+            sum_of_ring((const bool(*)[RING])there);
+            sums++;
+        }
+    }
+    assert_true(sums > 200);
+}
+
+/* A client counts its neighbours alone, whatever it is told of others. */
+static void test_neighbourhoods_that_are_too_small(void **state)
+{
+    (void)state;
+    bool more;
+    uint32_t n;
+    int64_t bytes;
+    rig *r = set_up_near(RING, RING_NEED, 4); /* of five all */
+    for (uint32_t k = 0; k < RING; k++) {
+        tell(r, k);
+    }
+    for (uint32_t k = 0; k < RING; k++) {
+        if (k != 2) {
+            share(r, k);
+        }
+    }
+    for (uint32_t k = 0; k < RING; k++) {
+        const uint8_t *row = ru_unmasker_row(&r->u, k, &bytes);
+        bool beside = k <= 4;
+        if (beside && k != 2) {
+            assert_int_equal(
+                ru_masker_streams(&r->m[k], row, row + RING, r->streams, &n, &more, &r->err),
+                RU_E_DATA);
+        } else if (!beside) {
+            mask(r, k);
+            assert_true(ru_unmasker_add(&r->u, k, r->masked[k]));
+        }
+    }
+    assert_int_equal(ru_masker_reveal(&r->m[6], r->u.survived, r->parts, &r->err), RU_E_DATA);
+    tear_down(r);
 }
 
 static void test_what_is_refused(void **state)
@@ -345,5 +462,7 @@ static void test_nothing_stays_of_a_round_given_up(void **state)
 
 RU_TESTS(fleet_mask, cmocka_unit_test(test_nothing_stays_of_a_round_given_up),
          cmocka_unit_test(test_same_as_script), cmocka_unit_test(test_sum_is_exact),
+         cmocka_unit_test(test_neighbours),
+         cmocka_unit_test(test_neighbourhoods_that_are_too_small),
          cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_parts),
          cmocka_unit_test(test_numbers))

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "env/process/self.h"
 #include "fleet/secure/wait.h"
 
 typedef enum stage { OFF, KEYS, SHARES, TRAIN, OPEN } stage;
@@ -118,15 +119,29 @@ void rui_secure_begin(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_e
         s->members[x->client[k]].place = 0;
     }
     RU_CHECK(l->n <= s->job->per_round);
-    ru_unmasker_begin(&x->u, l->n, s->job->secure.threshold, l->task);
+    ru_unmasker_begin(&x->u, l->n, s->job->secure.threshold, s->job->secure.neighbours, l->task);
     x->task = l->task;
     x->told = x->weight = 0;
+    for (uint32_t k = 0; k < l->n; k++) { /* in a random order: nobody knows who is near whom */
+        uint64_t drawn;
+        ru_self_random(&drawn, sizeof drawn);
+        uint32_t other = (uint32_t)(drawn % (k + 1));
+        x->client[k] = x->client[other];
+        x->client[other] = l->client[k];
+    }
     for (uint32_t k = 0; k < l->n; k++) {
-        x->client[k] = l->client[k];
-        s->members[l->client[k]].place = k + 1;
-        ru_fx_send(fx, s->members[l->client[k]].node, RUI_FED_ASK, &l->task, sizeof l->task);
+        rui_fed_member *m = &s->members[x->client[k]];
+        m->place = k + 1;
+        ru_fx_send(fx, m->node, RUI_FED_ASK, &l->task, sizeof l->task);
     }
     enter(s, KEYS, false, now);
+}
+
+/* Answers of a stage after which most can go on: `threshold` of each neighbourhood. */
+static uint32_t enough(const rui_secure *x)
+{
+    uint64_t all = (uint64_t)x->u.n * x->u.need;
+    return x->u.near == 0 ? x->u.need : (uint32_t)((all + x->u.near) / (x->u.near + 1));
 }
 
 /* Too few are left: the round begins again. */
@@ -135,8 +150,9 @@ static void give_up(rui_fed_server *s, uint32_t n, const char *what, bool late, 
 {
     bool merged = s->secure->stage == OPEN;
     ru_log(RU_LOG_WARN, "fed", "secure",
-           "round %u begins again: %u of %u clients %s, federated.secure.threshold is %u", s->round,
-           n, s->secure->u.n, what, s->job->secure.threshold);
+           "round %u begins again: %u %s %s, federated.secure.threshold is %u", s->round, n,
+           s->secure->u.near > 0 ? "clients of a neighbourhood" : "clients", what,
+           s->job->secure.threshold);
     enter(s, OFF, late, now);
     if (merged) {
         rui_fed_local(s, RU_FED_AGAIN, 0, NULL, 0, now, fx);
@@ -210,8 +226,8 @@ static uint32_t count(const rui_fed_server *s, const bool *done, bool so)
 
 static void heard(const rui_fed_server *s, const bool *done, ru_time now)
 {
-    ru_mask_wait_heard(&s->secure->wait[s->secure->stage], count(s, done, true),
-                       s->job->secure.threshold, now.ns);
+    ru_mask_wait_heard(&s->secure->wait[s->secure->stage], count(s, done, true), enough(s->secure),
+                       now.ns);
 }
 
 /* The stage of keys, or of boxes, is over when nobody is waited for any more. */
@@ -223,9 +239,13 @@ static void advance(rui_fed_server *s, bool late, ru_time now, ru_effects *fx)
     if ((!keys && x->stage != SHARES) || (!late && count(s, done, false) > 0)) {
         return;
     }
-    uint32_t n = count(s, done, true);
-    if (n < s->job->secure.threshold) {
-        give_up(s, n, keys ? "sent keys" : "sent boxes", late, now, fx);
+    bool here[RU_MASK_CLIENTS_MAX];
+    for (uint32_t k = 0; k < x->u.n; k++) {
+        here[k] = at(s, k) != NULL && done[k];
+    }
+    uint32_t n = count(s, done, true), few = ru_unmasker_fewest(&x->u, done, here);
+    if (n < s->job->secure.threshold || few < s->job->secure.threshold) {
+        give_up(s, n < few ? n : few, keys ? "sent keys" : "sent boxes", late, now, fx);
         return;
     }
     excuse_but(s, done, now, fx);
@@ -243,10 +263,11 @@ static void advance(rui_fed_server *s, bool late, ru_time now, ru_effects *fx)
 static void check_open(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
     const ru_unmasker *u = &s->secure->u;
-    uint32_t n = u->n_revealed;
+    bool can[RU_MASK_CLIENTS_MAX];
     for (uint32_t k = 0; k < u->n; k++) {
-        n += at(s, k) != NULL && u->survived[k] != 0 && !u->revealed[k] ? 1 : 0;
+        can[k] = u->revealed[k] || (at(s, k) != NULL && u->survived[k] != 0);
     }
+    uint32_t n = ru_unmasker_fewest(u, u->shared, can);
     if (n < u->need) {
         give_up(s, n, "are left to open the sum", false, now, fx);
     }
@@ -255,7 +276,9 @@ static void check_open(rui_fed_server *s, ru_time now, ru_effects *fx)
 void rui_secure_timer(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
     if (s->secure->stage == OPEN) {
-        give_up(s, s->secure->u.n_revealed, "opened the sum in time", true, now, fx);
+        const ru_unmasker *u = &s->secure->u;
+        give_up(s, ru_unmasker_fewest(u, u->shared, u->revealed), "opened the sum in time", true,
+                now, fx);
     } else {
         advance(s, true, now, fx);
     }
@@ -297,10 +320,12 @@ static void on_parts(rui_fed_server *s, rui_fed_member *m, const void *body, int
                      ru_time now, ru_effects *fx)
 {
     rui_secure *x = s->secure;
-    ru_mask_wait_heard(&x->wait[x->stage], x->u.n_revealed, x->u.need, now.ns);
     if (!ru_unmasker_parts(&x->u, m->place - 1, body, bytes)) {
         rui_fed_expel(s, m, "it reveals what nobody asked for", now, fx);
-    } else if (x->u.n_revealed == x->u.need) {
+        return;
+    }
+    ru_mask_wait_heard(&x->wait[x->stage], count(s, x->u.revealed, true), enough(x), now.ns);
+    if (ru_unmasker_opens(&x->u)) {
         enter(s, OFF, false, now);
         rui_fed_unmask(s);
     }

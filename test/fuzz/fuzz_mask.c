@@ -39,7 +39,7 @@ static void draw(void *into, int64_t bytes)
 static void key(ru_masker *m, ru_unmasker *u, uint32_t k, input *in)
 {
     uint8_t publics[RU_MASK_PUBLIC_BYTES];
-    RU_CHECK(ru_masker_begin(m, 1, NEED, publics, NULL) == RU_OK);
+    RU_CHECK(ru_masker_begin(m, 1, NEED, 0, publics, NULL) == RU_OK);
     change(in, publics, sizeof publics);
     (void)ru_unmasker_public(u, k, publics, sizeof publics);
 }
@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ru_unmasker u;
     ru_arena_init(&arena, 0);
     RU_CHECK(ru_unmasker_open(N, VALUES, &arena, &u, NULL) == RU_OK);
-    ru_unmasker_begin(&u, N, NEED, 1);
+    ru_unmasker_begin(&u, N, NEED, 0, 1);
     for (uint32_t k = 0; k < N; k++) {
         RU_CHECK(ru_masker_open(N, draw, &arena, &m[k], NULL) == RU_OK);
     }
@@ -108,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             step[s](&m[k], &u, k, &in);
         }
     }
-    bool sums = u.n_revealed == NEED && ru_unmasker_unmask(&u, NULL) == RU_OK;
+    bool sums = u.n_shared > 0 && ru_unmasker_opens(&u) && ru_unmasker_unmask(&u, NULL) == RU_OK;
     for (uint32_t i = 0; i < VALUES && !in.changed; i++) {
         RU_CHECK(sums && u.sum[i] == 6 * i);
     }

@@ -3,7 +3,7 @@
 #
 #   1. ten clients, masked updates: of each round the model is the mean by samples of those that answered, within 1e-5 of a script
 #      (fed_mean.py), while clients are lost: one that says nothing any more, three that are killed at the beginning of a round.
-#      One is killed while it trains: its masks are taken out of the sum.
+#      One is killed while it trains: its masks are taken out of the sum. The same with masks among neighbours.
 #   2. too few are left: the job says so and waits, and goes on when another one joins.
 #   3. the server is killed with -9 and goes on.
 #   4. forty clients in each round agree on masks.
@@ -68,6 +68,17 @@ for r in map(json.loads, open(sys.argv[1])):
     assert 4 <= r["answers"] == len(r["clients"]) <= r["masked"] <= r["sent"] <= 7, r
 PY
 "$rubato" explain lost | grep -c 'the server saw the sum of' >/dev/null || fail "explain does not say what was masked"
+
+# masks among neighbours in a ring
+serve ring --set federated.per_round=8 --set federated.clients_min=8 --set federated.secure='{threshold: 5, neighbours: 6}' --set federated.rounds=12
+for name in "${names[@]}"; do join $name; done
+reaches ring 4
+lose c9
+reaches ring 8
+lose c8
+ends ring
+LISTED=1 python3 "$here/fed_mean.py" check ring 12 "${names[@]}" || fail "neighbours: another model than that of the script"
+grep -q '"masked":8' ring/federation.jsonl || fail "no round of eight has masks: $(cat ring/federation.jsonl)"
 
 # a client that takes long, as it has many samples, is killed when all have masks, and another one joins
 { cat c9.csv && for _ in $(seq 1 99); do tail -n +2 c9.csv; done } >slow.csv
@@ -142,6 +153,8 @@ refuse "of which 'sum' has no median" --set federated.sum=median
 refuse "of which 'sum' has no median" --set federated.sum=trimmed
 refuse 'needs more than half' --set federated.secure.threshold=5
 refuse 'needs more than half' --set federated.secure.threshold=11
+refuse 'expected an even number' --set federated.secure.neighbours=5
+refuse 'a threshold from 6 to 9' --set federated.secure.neighbours=8 --set federated.secure.threshold=5
 refuse "whose rounds have per_round clients" --set federated.method=over
 for k in 0 6; do
     "$rubato" fed sim job.yaml --clients 200 --lost 0.1 --set federated.rounds=8 --set federated.answers_min=6 --set federated.clients_min=0 \

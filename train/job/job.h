@@ -163,7 +163,8 @@ typedef struct ru_job_privacy {
 
 /* The server sees the sum of a round's updates alone (fleet/secure/mask.h). */
 typedef struct ru_job_secure {
-    uint32_t threshold; /* 0: it sees each */
+    uint32_t threshold;  /* 0: it sees each */
+    uint32_t neighbours; /* 0: all */
     double range;
     int64_t wait_ns; /* 0: learned */
 } ru_job_secure;

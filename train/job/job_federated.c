@@ -26,7 +26,11 @@ static const ru_conf_table privacy_table =
 static const ru_conf_field secure_fields[] = {
     RU_ROW(U32, ru_job_secure, threshold, "0",
            "clients of a round that are needed to open the sum of its updates, more than half of "
-           "per_round; 0: the server sees each update",
+           "per_round, or of a client and its neighbours; 0: the server sees each update",
+           RU_IN(0, RU_PICK_ROUND_MAX)),
+    RU_ROW(U32, ru_job_secure, neighbours, "0",
+           "clients with which each of a round shares masks, an even number, drawn for the round; "
+           "0: all. So many that collude or are lost may show part of a sum",
            RU_IN(0, RU_PICK_ROUND_MAX)),
     RU_ROW(F64, ru_job_secure, range, "16",
            "largest move of one value in a round, without privacy.clip; values are kept to one "
@@ -105,8 +109,15 @@ static const ru_conf_field fields[] = {
 
 static ru_status check_secure(const ru_job_federated *f, ru_err *err)
 {
-    uint32_t n = f->secure.threshold;
-    if (n > 0 && (n < 2 || n > f->per_round || 2 * n <= f->per_round)) {
+    uint32_t n = f->secure.threshold, near = f->secure.neighbours;
+    if (near > 0 && (near % 2 > 0 || n <= near / 2 + 1 || n > near + 1 || n > f->per_round)) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "'secure' has a threshold of %u and %u neighbours, in rounds of %u; expected "
+            "an even number of them, and a threshold from %u to %u that a round has",
+            n, near, f->per_round, near / 2 + 2, near + 1);
+    }
+    if (n > 0 && near == 0 && (n < 2 || n > f->per_round || 2 * n <= f->per_round)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "'secure' has a threshold of %u; a round of %u clients needs more than half "
                        "of them and at least 2",
