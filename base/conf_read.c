@@ -441,7 +441,8 @@ static ru_status default_node(const scope *s, const ru_conf_field *f, rui_node *
 {
     rui_parse p = {.arena = s->c->arena, .source = s->c->defaults};
     if (f->type > RU_CONF_CHOICE) {
-        RU_TRY(rui_conf_yaml(&p, f->def, (int64_t)strlen(f->def), out, err));
+        const char *text = *f->def != '\0' ? f->def : "[]";
+        RU_TRY(rui_conf_yaml(&p, text, (int64_t)strlen(text), out, err));
         (*out)->line = (*out)->column = 0;
         if (f->type == RU_CONF_SECTION) {
             *out = rui_conf_spell(s->c->arena, f->table, *out);

@@ -1,7 +1,9 @@
 /* Filled structs as data: checked against their table, hashed, and written as JSON.
  *
  * What ru_fields_check accepts reads back from ru_fields_json to the same struct with the same
- * hash. Recursion is bounded by the depth of the tables. */
+ * hash. A list whose default is written as "" came to its table later than others: empty, it does
+ * not count, so what was hashed before has the hash that it had. Recursion is bounded by the depth
+ * of the tables. */
 #include "base/fields.h"
 
 #include <math.h>
@@ -255,11 +257,19 @@ static void hash_value(const ru_conf_field *f, const uint8_t *at, ru_hasher *h)
     }
 }
 
+static bool came_later(const ru_conf_field *f)
+{
+    bool list = f->type == RU_CONF_SECTIONS || f->type == RU_CONF_I64_LIST ||
+                f->type == RU_CONF_F64_LIST || f->type == RU_CONF_TEXT_LIST;
+    return list && f->def != NULL && f->def[0] == '\0';
+}
+
 void ru_fields_hash(const ru_conf_table *table, const void *section, ru_hasher *h)
 {
     for (uint32_t i = 0; i < table->n; i++) {
         const ru_conf_field *f = &table->fields[i];
-        if (rui_conf_live(table, f, section)) {
+        bool empty = came_later(f) && list_at(rui_conf_at(f, section)).n == 0;
+        if (rui_conf_live(table, f, section) && !empty) {
             ru_hasher_put_str(h, f->name);
             hash_value(f, rui_conf_at(f, section), h);
         }

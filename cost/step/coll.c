@@ -309,6 +309,29 @@ int64_t ru_cost_coll_carry_ns(const ru_coll_point *took, ru_coll_op op, ru_coll_
     return sent > 0 ? llrint((double)took->ns * others / sent) : 0;
 }
 
+/* A fitted beta stands for the whole path: nothing is known of how much of it chunks share. */
+double ru_cost_coll_byte_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
+                            uint32_t n_ranks)
+{
+    ru_coll_terms t = ru_cost_coll_terms(op, algo, n_ranks);
+    bool fitted = c->n_at >= 2;
+    double flow = fitted ? t.sent : t.busy, more = fitted ? beyond(c, &t) : 1;
+    return (flow * c->beta_ns + t.added * c->gamma_ns) * more;
+}
+
+ru_coll_cost ru_cost_coll_slower(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
+                                 uint32_t n_ranks, double times)
+{
+    double start = ru_cost_coll_terms(op, algo, n_ranks).steps * c->alpha_ns;
+    ru_coll_cost s = *c;
+    s.beta_ns *= times;
+    for (uint32_t k = 0; k < s.n_at; k++) {
+        double bytes = (double)c->at[k].ns - start;
+        s.at[k].ns = bytes > 0 ? llrint(start + bytes * times) : c->at[k].ns;
+    }
+    return s;
+}
+
 int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                                 uint32_t n_ranks, int64_t size_bytes, int64_t chunk_bytes,
                                 uint32_t depth)
@@ -319,10 +342,7 @@ int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_al
     ru_coll_terms t = ru_cost_coll_terms(op, algo, n_ranks);
     int64_t n = (size_bytes + chunk_bytes - 1) / chunk_bytes;
     double piece = (double)size_bytes / (double)n, first = one_piece(c, &t, piece);
-    /* A fitted beta stands for the whole path: nothing is known of how much of it chunks share. */
-    bool fitted = c->n_at >= 2;
-    double flow = fitted ? t.sent : t.busy, more = fitted ? beyond(c, &t) : 1;
-    double link = c->alpha_ns + (flow * c->beta_ns + t.added * c->gamma_ns) * piece * more;
+    double link = c->alpha_ns + ru_cost_coll_byte_ns(c, op, algo, n_ranks) * piece;
     double each = first / (depth > 0 ? depth : 1);
     each = each > link ? each : link;
     return llrint(first + (double)(n - 1) * each);

@@ -62,6 +62,13 @@ int64_t ru_cost_coll_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
  * `took->ns`: a bound for an algorithm that was not measured at this size. 0: algo sends none. */
 int64_t ru_cost_coll_carry_ns(const ru_coll_point *took, ru_coll_op op, ru_coll_algo algo,
                               ru_coll_algo other, uint32_t n_ranks);
+/* What a byte takes where many chunks keep a link busy: fitted, as at the largest size that was
+ * measured; not rounded. */
+double ru_cost_coll_byte_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
+                            uint32_t n_ranks);
+/* The same cost when each byte takes `times` as long. */
+ru_coll_cost ru_cost_coll_slower(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
+                                 uint32_t n_ranks, double times);
 /* Cut into nearly equal chunks of at most chunk_bytes, `depth` in flight. */
 int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                                 uint32_t n_ranks, int64_t size_bytes, int64_t chunk_bytes,

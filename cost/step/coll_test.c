@@ -195,7 +195,28 @@ static void test_what_the_bytes_alone_take(void **state)
         ru_cost_coll_carry_ns(&took, RU_COLL_BARRIER, RU_ALGO_RING, RU_ALGO_HIERARCHY, 8), 0);
 }
 
-RU_TESTS(cost_coll, cmocka_unit_test(test_terms),
+/* A ring of two takes two steps and sends each byte once: on a link of half the rate each size
+ * takes its start and twice the rest. A byte behind others takes what one of the largest size took
+ * more than its start, here by a burst more than the formula says. */
+static void a_byte_takes_what_the_rate_says(void **state)
+{
+    (void)state;
+    const ru_coll_cost c = {.alpha_ns = 1000,
+                            .beta_ns = 2,
+                            .n_points = 2,
+                            .n_at = 2,
+                            .at = {{1000, 3000}, {1000000, 4004000}}};
+    const ru_coll_cost twice = ru_cost_coll_slower(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 2, 2);
+    assert_true(twice.alpha_ns == 1000 && twice.beta_ns == 4);
+    assert_int_equal(twice.at[0].ns, 2000 + 2 * 1000);
+    assert_int_equal(twice.at[1].ns, 2000 + 2 * 4002000);
+    /* by the formula the largest takes 2002 us: half of what it took */
+    assert_true(ru_cost_coll_byte_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 2) == 4);
+    const ru_coll_cost said = {.alpha_ns = 1000, .beta_ns = 2, .n_points = 2};
+    assert_true(ru_cost_coll_byte_ns(&said, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 2) == 2);
+}
+
+RU_TESTS(cost_coll, cmocka_unit_test(a_byte_takes_what_the_rate_says), cmocka_unit_test(test_terms),
          cmocka_unit_test(test_fit_finds_what_made_the_times),
          cmocka_unit_test(test_fit_is_never_negative),
          cmocka_unit_test(test_prediction_goes_through_the_points),

@@ -80,6 +80,7 @@ typedef struct ru_coll_choice_in {
     uint32_t mesh_max;
     const int64_t *sizes_bytes; /* [n_sizes] of the transfers to plan; >= 0 */
     uint32_t n_sizes;
+    const int64_t *given; /* [n_sizes] 1 + the algorithm of a transfer; 0: any; NULL: of all */
     double overhead;      /* part of the time that cutting may cost; 0: 0.05 (0.01 if the network
                              is the bottleneck) */
     int64_t delay_max_ns; /* what is in flight of a collective must not take longer: that is how
@@ -110,7 +111,8 @@ ru_coll_cost ru_plan_coll_cost(const ru_coll_choice_in *in, ru_coll_algo algo);
  * RU_COLL_CHUNK_MIN and _MAX; two are in flight, more while
  * doubling helps by more than 5 %. Cut only when that costs at most `overhead`, or delay_max_ns
  * asks for it.
- * Errors: RU_E_ARG, RU_E_INFEASIBLE when no algorithm that was measured does the op, RU_E_LIMIT. */
+ * Errors: RU_E_ARG, RU_E_INFEASIBLE when no algorithm that was measured does the op, or not the
+ * given one, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out,
                                           ru_coll_choice_plan *plan, ru_err *err);
 /* Errors: RU_E_INFEASIBLE. */

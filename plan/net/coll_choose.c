@@ -39,6 +39,13 @@ static bool usable(const ru_coll_choice_in *in, ru_coll_algo algo)
     return in->costs[algo].n_points > 0;
 }
 
+/* May transfer i go by it? */
+static bool may(const ru_coll_choice_in *in, uint32_t i, ru_coll_algo algo)
+{
+    int64_t given = in->given != NULL ? in->given[i] : 0;
+    return usable(in, algo) && (given == 0 || given == 1 + (int64_t)algo);
+}
+
 /* The rule for the chunk, up to whole 64 KiB. */
 static int64_t chunk_of(const ru_coll_choice_in *in, ru_coll_algo algo)
 {
@@ -101,24 +108,25 @@ static double sent_by(const ru_coll_choice_in *in, ru_coll_algo algo)
 
 /* What was measured in a moment without others on the links does not tell choices within
  * RU_COLL_TIE apart: of large ones then who sends least. */
-static ru_coll_choice best_for(const ru_coll_choice_in *in, int64_t size)
+static ru_coll_choice best_for(const ru_coll_choice_in *in, uint32_t i)
 {
+    int64_t size = in->sizes_bytes[i];
     ru_coll_choice at[RU_COLL_ALGOS], best = {.predicted_ns = INT64_MAX};
     double limit = (double)INT64_MAX; /* what cutting may cost is not given out twice */
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        if (usable(in, (ru_coll_algo)a)) {
+        if (may(in, i, (ru_coll_algo)a)) {
             at[a] = choose_for(in, (ru_coll_algo)a, size);
             best = at[a].predicted_ns < best.predicted_ns ? at[a] : best;
             double whole =
                 (double)ru_cost_coll_ns(&in->costs[a], in->op, (ru_coll_algo)a, in->n_ranks, size);
-            double may = (1 + overhead_of(in)) * whole;
-            limit = may < limit ? may : limit;
+            double most = (1 + overhead_of(in)) * whole;
+            limit = most < limit ? most : limit;
         }
     }
     double tie = (1 + RU_COLL_TIE) * (double)best.predicted_ns;
     tie = tie < limit ? tie : limit;
     for (uint32_t a = 0; a < RU_COLL_ALGOS && size >= RU_COLL_TIE_FROM; a++) {
-        if (usable(in, (ru_coll_algo)a) && (double)at[a].predicted_ns <= tie &&
+        if (may(in, i, (ru_coll_algo)a) && (double)at[a].predicted_ns <= tie &&
             sent_by(in, (ru_coll_algo)a) < sent_by(in, best.algo)) {
             best = at[a];
         }
@@ -149,10 +157,22 @@ static ru_status check_in(const ru_coll_choice_in *in, ru_err *err)
 
 static ru_status check_costs(const ru_coll_choice_in *in, ru_err *err)
 {
+    bool any = false;
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        if (usable(in, (ru_coll_algo)a)) {
-            return RU_OK;
+        any = any || usable(in, (ru_coll_algo)a);
+    }
+    for (uint32_t i = 0; in->given != NULL && i < in->n_sizes; i++) {
+        int64_t given = in->given[i];
+        if (given < 0 || given > RU_COLL_ALGOS ||
+            (given > 0 && !usable(in, (ru_coll_algo)(given - 1)))) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "transfer %u cannot go by algorithm %lld, which is given: it is "
+                           "unknown, not measured or not allowed",
+                           i, (long long)given);
         }
+    }
+    if (any) {
+        return RU_OK;
     }
     return RU_FAIL(err, RU_E_INFEASIBLE, "no measured algorithm can do %s%s",
                    ru_coll_op_name(in->op), in->deterministic ? " in rank order" : "");
@@ -174,7 +194,7 @@ ru_status ru_plan_coll_choose(const ru_coll_choice_in *asked, ru_arena *out,
         return RU_FAIL(err, RU_E_LIMIT, "the arena is full at %u choices", in.n_sizes);
     }
     for (uint32_t i = 0; i < in.n_sizes; i++) {
-        at[i] = best_for(&in, in.sizes_bytes[i]);
+        at[i] = best_for(&in, i);
     }
     *plan = (ru_coll_choice_plan){.at = at, .n = in.n_sizes};
     return RU_OK;

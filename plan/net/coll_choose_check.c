@@ -3,6 +3,8 @@
  * no algorithm in one piece is clearly faster. */
 #include "plan/net/coll.h"
 
+#include <stddef.h>
+
 enum { NOT, BY_MEMORY, AS_MEASURED, BY_PRIOR };
 
 /* What each op may go by: bit a for algorithm a. A table of its own, not that of the planner. */
@@ -12,9 +14,12 @@ static const uint8_t does[RU_COLL_OPS] = {
     [RU_COLL_BARRIER] = 0x6d,
 };
 
-/* Where the cost of algorithm `a` comes from; NOT: it may not be used. */
-static int source_of(const ru_coll_choice_in *in, uint32_t a)
+/* Where the cost of algorithm `a` comes from; NOT: transfer i may not use it. */
+static int source_of(const ru_coll_choice_in *in, uint32_t i, uint32_t a)
 {
+    if (in->given != NULL && in->given[i] != 0 && in->given[i] != (int64_t)a + 1) {
+        return NOT;
+    }
     if (a >= RU_COLL_ALGOS || (does[in->op] >> a & 1) == 0) {
         return NOT;
     }
@@ -37,10 +42,10 @@ static int source_of(const ru_coll_choice_in *in, uint32_t a)
     return in->assume && a != RU_ALGO_HIERARCHY ? BY_PRIOR : NOT;
 }
 
-static ru_coll_cost cost_of(const ru_coll_choice_in *in, uint32_t a)
+static ru_coll_cost cost_of(const ru_coll_choice_in *in, uint32_t i, uint32_t a)
 {
     ru_coll_cost ring = in->costs[RU_ALGO_RING];
-    switch (source_of(in, a)) {
+    switch (source_of(in, i, a)) {
     case BY_MEMORY:
         ring = ring.n_points == 0 ? ru_cost_coll_prior() : ring;
         return ru_cost_coll_hierarchy(&ring, in->n_ranks, in->n_hosts, in->host_most);
@@ -82,11 +87,11 @@ static ru_status judge_choice(const ru_coll_choice_in *in, uint32_t i, const ru_
 {
     int64_t size = in->sizes_bytes[i];
     uint32_t n = in->n_ranks;
-    if (source_of(in, (uint32_t)c->algo) == NOT) {
+    if (source_of(in, i, (uint32_t)c->algo) == NOT) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u must not use algorithm %u", i,
                        (unsigned)c->algo);
     }
-    ru_coll_cost cost = cost_of(in, (uint32_t)c->algo);
+    ru_coll_cost cost = cost_of(in, i, (uint32_t)c->algo);
     RU_TRY(judge_shape(in, i, c, &cost, err));
     int64_t said =
         ru_cost_coll_chunked_ns(&cost, in->op, c->algo, n, size, c->chunk_bytes, c->depth);
@@ -96,10 +101,10 @@ static ru_status judge_choice(const ru_coll_choice_in *in, uint32_t i, const ru_
     }
     double slack = in->overhead > 0 ? in->overhead : 0.05;
     for (uint32_t a = 0; a < RU_COLL_ALGOS && in->delay_max_ns <= 0; a++) {
-        if (source_of(in, a) == NOT) {
+        if (source_of(in, i, a) == NOT) {
             continue;
         }
-        ru_coll_cost other = cost_of(in, a);
+        ru_coll_cost other = cost_of(in, i, a);
         double whole = (double)ru_cost_coll_ns(&other, in->op, (ru_coll_algo)a, n, size);
         if ((double)said > (1 + slack) * whole + 1) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u is faster with %s", i,

@@ -33,21 +33,31 @@ static ru_status check_cost(const void *section, ru_err *err)
     return RU_OK;
 }
 
-static ru_status check_in(const void *section, ru_err *err)
+ru_status ru_coll_policy_costs_check(const ru_coll_policy_costs *in, ru_err *err)
 {
-    const ru_coll_policy_in *in = section;
     uint32_t seen = 0;
-    for (uint32_t i = 0; i < in->costs.n; i++) {
-        uint32_t bit = 1u << in->costs.at[i].algo;
+    for (uint32_t i = 0; i < in->n; i++) {
+        uint32_t bit = 1u << in->at[i].algo;
         if ((seen & bit) != 0) {
             return RU_FAIL(err, RU_E_ARG, "'costs' has %s twice",
-                           ru_coll_algo_name((ru_coll_algo)in->costs.at[i].algo));
+                           ru_coll_algo_name((ru_coll_algo)in->at[i].algo));
         }
         seen |= bit;
     }
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const ru_coll_policy_in *in = section;
+    RU_TRY(ru_coll_policy_costs_check(&in->costs, err));
     if (in->sizes_bytes.n < 1 || in->sizes_bytes.n > SIZES_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'sizes_bytes' has %u entries, expected 1 to %d",
                        in->sizes_bytes.n, SIZES_MAX);
+    }
+    if (in->given.n != 0 && in->given.n != in->sizes_bytes.n) {
+        return RU_FAIL(err, RU_E_ARG, "'given' has %u entries, but there are %u buffers",
+                       in->given.n, in->sizes_bytes.n);
     }
     if (in->n_hosts > 0 &&
         (in->n_hosts > in->n_ranks || in->host_most < 1 || in->host_most > in->n_ranks)) {
@@ -76,8 +86,8 @@ static const ru_conf_field cost_fields[] = {
            RU_IN(1, 1e15)),
 };
 
-static const ru_conf_table cost_table = RU_TABLE("cost", ru_coll_policy_cost, cost_fields,
-                                                 "what an algorithm costs", .check = check_cost);
+const ru_conf_table ru_coll_policy_cost_table = RU_TABLE(
+    "cost", ru_coll_policy_cost, cost_fields, "what an algorithm costs", .check = check_cost);
 
 static const ru_conf_field fields[] = {
     RU_ROW(CHOICE, ru_coll_policy_in, op, "all-reduce", "which collective",
@@ -86,7 +96,11 @@ static const ru_conf_field fields[] = {
     RU_ROW(I64_LIST, ru_coll_policy_in, sizes_bytes, NULL, "size of each buffer in bytes",
            RU_IN(0, 1e15)),
     RU_ROW(SECTIONS, ru_coll_policy_in, costs, "[]", "measured costs of each algorithm",
-           .table = &cost_table),
+           .table = &ru_coll_policy_cost_table),
+    RU_ROW(I64_LIST, ru_coll_policy_in, given, "",
+           "algorithm of each buffer that another plan has: its place in the list of algorithms, "
+           "ring is 1; 0: to be chosen; empty: all are",
+           RU_IN(0, RU_COLL_ALGOS)),
     RU_ROW(BOOL, ru_coll_policy_in, assume, "false",
            "assume 30 us per step and 10 Gbit/s for algorithms without measurements"),
     RU_ROW(BOOL, ru_coll_policy_in, deterministic, "false",
@@ -112,8 +126,8 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table =
     RU_TABLE("coll", ru_coll_policy_in, fields, "sums of a group of workers", .check = check_in);
 
-ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_coll_policy_in *out,
-                               ru_err *err)
+ru_status ru_coll_policy_costs_of(const ru_coll_cost *from, ru_arena *arena,
+                                  ru_coll_policy_costs *out, ru_err *err)
 {
     ru_coll_policy_cost *costs = RU_NEW(arena, ru_coll_policy_cost, RU_COLL_ALGOS);
     int64_t *points = RU_NEW(arena, int64_t, 2 * RU_COLL_ALGOS * RU_COLL_COST_POINTS_MAX);
@@ -122,7 +136,7 @@ ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_
     }
     uint32_t n = 0;
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        const ru_coll_cost *c = &in->costs[a];
+        const ru_coll_cost *c = &from[a];
         if (c->n_points == 0) {
             continue;
         }
@@ -141,11 +155,39 @@ ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_
                                            .at_bytes = {bytes, c->n_at},
                                            .at_ns = {ns, c->n_at}};
     }
+    *out = (ru_coll_policy_costs){costs, n};
+    return RU_OK;
+}
+
+void ru_coll_policy_costs_into(const ru_coll_policy_costs *in, ru_coll_cost *costs)
+{
+    memset(costs, 0, RU_COLL_ALGOS * sizeof *costs);
+    for (uint32_t i = 0; i < in->n; i++) {
+        const ru_coll_policy_cost *c = &in->at[i];
+        ru_coll_cost *to = &costs[c->algo];
+        *to = (ru_coll_cost){.alpha_ns = c->alpha_ns,
+                             .beta_ns = c->beta_ns,
+                             .gamma_ns = c->gamma_ns,
+                             .error = c->error,
+                             .n_points = c->n_points,
+                             .n_at = c->at_bytes.n};
+        for (uint32_t k = 0; k < to->n_at; k++) {
+            to->at[k] = (ru_coll_point){c->at_bytes.at[k], c->at_ns.at[k]};
+        }
+    }
+}
+
+ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_coll_policy_in *out,
+                               ru_err *err)
+{
+    ru_coll_policy_costs costs;
+    RU_TRY(ru_coll_policy_costs_of(in->costs, arena, &costs, err));
     *out = (ru_coll_policy_in){.op = in->op,
                                .n_ranks = in->n_ranks,
                                .method = in->whole ? WHOLE : FASTEST,
                                .sizes_bytes = {in->sizes_bytes, in->n_sizes},
-                               .costs = {costs, n},
+                               .costs = costs,
+                               .given = {in->given, in->given != NULL ? in->n_sizes : 0},
                                .assume = in->assume,
                                .deterministic = in->deterministic,
                                .n_hosts = in->n_hosts,
@@ -160,20 +202,7 @@ ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_
 static ru_coll_choice_in question(const ru_coll_policy_in *in, uint32_t method, ru_coll_cost *costs)
 {
     RU_CHECK(method < METHODS);
-    memset(costs, 0, RU_COLL_ALGOS * sizeof *costs);
-    for (uint32_t i = 0; i < in->costs.n; i++) {
-        const ru_coll_policy_cost *c = &in->costs.at[i];
-        ru_coll_cost *to = &costs[c->algo];
-        *to = (ru_coll_cost){.alpha_ns = c->alpha_ns,
-                             .beta_ns = c->beta_ns,
-                             .gamma_ns = c->gamma_ns,
-                             .error = c->error,
-                             .n_points = c->n_points,
-                             .n_at = c->at_bytes.n};
-        for (uint32_t k = 0; k < to->n_at; k++) {
-            to->at[k] = (ru_coll_point){c->at_bytes.at[k], c->at_ns.at[k]};
-        }
-    }
+    ru_coll_policy_costs_into(&in->costs, costs);
     return (ru_coll_choice_in){.op = (ru_coll_op)in->op,
                                .n_ranks = in->n_ranks,
                                .costs = costs,
@@ -183,6 +212,7 @@ static ru_coll_choice_in question(const ru_coll_policy_in *in, uint32_t method, 
                                .mesh_max = in->mesh_max,
                                .sizes_bytes = in->sizes_bytes.at,
                                .n_sizes = in->sizes_bytes.n,
+                               .given = method == FASTEST && in->given.n > 0 ? in->given.at : NULL,
                                .overhead = in->overhead,
                                .delay_max_ns = in->delay_max_ns,
                                .deterministic = in->deterministic,
@@ -365,45 +395,62 @@ static uint32_t points_of(const ru_world *w, const ru_coll_fact *like, uint32_t 
     return n;
 }
 
-bool ru_coll_policy_ring(const ru_world *w, ru_coll_cost *ring)
+static void fit_all(const ru_world *w, const ru_coll_fact *like, ru_coll_cost *costs)
 {
     ru_coll_point points[RU_COLL_COST_POINTS_MAX];
-    const ru_coll_fact *like = w->facts.collectives.at;
-    if (w->facts.collectives.n == 0 || ru_coll_op_find(like->op) != RU_COLL_ALL_REDUCE) {
-        return false;
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        uint32_t n = points_of(w, like, a, points);
+        costs[a] = (ru_coll_cost){0};
+        if (n < 2 || ru_cost_coll_fit(ru_coll_op_find(like->op), (ru_coll_algo)a, like->n_ranks,
+                                      points, n, &costs[a], NULL) != RU_OK) {
+            costs[a] = (ru_coll_cost){0};
+        }
     }
-    uint32_t n = points_of(w, like, RU_ALGO_RING, points);
-    return n >= 2 &&
-           ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, like->n_ranks, points, n, ring,
-                            NULL) == RU_OK &&
-           ring->beta_ns > 0;
 }
 
-static void put_fit(ru_json *j, uint32_t algo, const ru_coll_cost *c)
+void ru_coll_policy_fits(const ru_world *w, ru_coll_cost *costs)
 {
-    ru_json_open(j, NULL, '{');
-    ru_json_str(j, "algo", ru_coll_algo_name((ru_coll_algo)algo));
-    ru_json_i64(j, "n_points", c->n_points);
-    ru_json_f64(j, "alpha_ns", c->alpha_ns);
-    ru_json_f64(j, "beta_ns", c->beta_ns);
-    ru_json_f64(j, "error", c->error);
-    ru_json_open(j, "at_bytes", '[');
-    for (uint32_t k = 0; k < c->n_at; k++) {
-        ru_json_i64(j, NULL, c->at[k].size_bytes);
+    const ru_coll_fact *like = w->facts.collectives.at;
+    memset(costs, 0, RU_COLL_ALGOS * sizeof *costs);
+    if (w->facts.collectives.n == 0 || ru_coll_op_find(like->op) != RU_COLL_ALL_REDUCE) {
+        return;
+    }
+    fit_all(w, like, costs);
+}
+
+static void put_list(ru_json *j, const char *key, const ru_conf_i64s *list)
+{
+    ru_json_open(j, key, '[');
+    for (uint32_t k = 0; k < list->n; k++) {
+        ru_json_i64(j, NULL, list->at[k]);
     }
     ru_json_close(j);
-    ru_json_open(j, "at_ns", '[');
-    for (uint32_t k = 0; k < c->n_at; k++) {
-        ru_json_i64(j, NULL, c->at[k].ns);
+}
+
+void ru_coll_policy_costs_put(const ru_coll_policy_costs *in, ru_json *j)
+{
+    if (in->n == 0) {
+        return;
     }
-    ru_json_close(j);
+    ru_json_open(j, "costs", '[');
+    for (uint32_t i = 0; i < in->n; i++) {
+        const ru_coll_policy_cost *c = &in->at[i];
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "algo", ru_coll_algo_name((ru_coll_algo)c->algo));
+        ru_json_i64(j, "n_points", c->n_points);
+        ru_json_f64(j, "alpha_ns", c->alpha_ns);
+        ru_json_f64(j, "beta_ns", c->beta_ns);
+        ru_json_f64(j, "error", c->error);
+        put_list(j, "at_bytes", &c->at_bytes);
+        put_list(j, "at_ns", &c->at_ns);
+        ru_json_close(j);
+    }
     ru_json_close(j);
 }
 
 /* Fits of what was measured of the first group, for the gradients of the first job. */
 static ru_status derive_coll(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
 {
-    (void)scratch;
     const ru_coll_fact *like = w->facts.collectives.at;
     bool sized = w->jobs.n > 0 && w->jobs.at[0].gradient_bytes.n > 0;
     if (w->facts.collectives.n == 0 || !sized ||
@@ -420,17 +467,11 @@ static ru_status derive_coll(const ru_world *w, ru_arena *scratch, ru_json *j, r
         ru_json_i64(j, NULL, w->jobs.at[0].gradient_bytes.at[i]);
     }
     ru_json_close(j);
-    ru_json_open(j, "costs", '[');
-    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        ru_coll_point points[RU_COLL_COST_POINTS_MAX];
-        ru_coll_cost c;
-        uint32_t n = points_of(w, like, a, points);
-        if (n >= 2 && ru_cost_coll_fit(ru_coll_op_find(like->op), (ru_coll_algo)a, like->n_ranks,
-                                       points, n, &c, NULL) == RU_OK) {
-            put_fit(j, a, &c);
-        }
-    }
-    ru_json_close(j);
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_coll_policy_costs fits;
+    fit_all(w, like, costs);
+    RU_TRY(ru_coll_policy_costs_of(costs, scratch, &fits, err));
+    ru_coll_policy_costs_put(&fits, j);
     return RU_OK;
 }
 

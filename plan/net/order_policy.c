@@ -299,12 +299,13 @@ static ru_status derive_order(const ru_world *w, ru_arena *scratch, ru_json *j, 
         workers = n > workers && n <= RU_ORDER_WORKERS_MAX ? n : workers;
     }
     RU_TRY(put_steps(w, scratch, j, err));
-    ru_coll_cost ring;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_coll_policy_fits(w, costs);
     double pulled = pulled_bytes_per_s(w);
     if (pulled > 0) {
         ru_json_f64(j, "bytes_per_s", pulled);
-    } else if (ru_coll_policy_ring(w, &ring)) {
-        ru_json_f64(j, "bytes_per_s", 1e9 / ring.beta_ns);
+    } else if (costs[RU_ALGO_RING].n_points > 0 && costs[RU_ALGO_RING].beta_ns > 0) {
+        ru_json_f64(j, "bytes_per_s", 1e9 / costs[RU_ALGO_RING].beta_ns);
     }
     ru_json_i64(j, "workers", workers);
     return RU_OK;

@@ -43,6 +43,16 @@ static ru_status check_in(const ru_sums_in *in, ru_err *err)
                            ru_coll_algo_name((ru_coll_algo)a));
         }
         any = any || used;
+        const ru_coll_cost *c = in->costs != NULL ? &in->costs[a] : &(ru_coll_cost){0};
+        if (c->n_points > 0 &&
+            (!(c->beta_ns > 0) || !isfinite(c->beta_ns) || !(c->alpha_ns >= 0) ||
+             !isfinite(c->alpha_ns) || !(c->gamma_ns >= 0) || !isfinite(c->gamma_ns))) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "%s: alpha is %g ns, beta %g and gamma %g ns per byte; expected 0 or "
+                           "more, beta above 0",
+                           ru_coll_algo_name((ru_coll_algo)a), c->alpha_ns, c->beta_ns,
+                           c->gamma_ns);
+        }
     }
     if (!any || in->algos >> RU_COLL_ALGOS != 0) {
         return RU_FAIL(err, RU_E_ARG, "no algorithm is allowed, or an allowed one is unknown");
@@ -144,7 +154,12 @@ static int64_t chunk_of(const ru_sums_in *in, double part)
 {
     ru_coll_algo algo = rui_sums_algo(in, 64 * MIB);
     ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, algo, in->n_ranks);
-    double bytes = t.steps * (double)in->alpha_ns / (part * t.sent * in->beta_ns);
+    ru_coll_cost cost = rui_sums_cost(in, algo);
+    double per_byte = t.sent * cost.beta_ns;
+    if (cost.n_at >= 2) {
+        per_byte = ru_cost_coll_byte_ns(&cost, RU_COLL_ALL_REDUCE, algo, in->n_ranks);
+    }
+    double bytes = t.steps * cost.alpha_ns / (part * per_byte);
     return bytes < 64.0 * KIB ? 64 * KIB : bytes > 64.0 * MIB ? 64 * MIB : (int64_t)bytes;
 }
 

@@ -8,7 +8,8 @@
  * Without a barrier a forward op waits for the sums of its own parameters only; with one, the next
  * step begins when all are done. Both are exact synchronous training. A piece of s bytes takes
  * t(s) = steps alpha + sent s beta + added s gamma; with `depth` in flight it holds the network for
- * max(t / depth, alpha + busy s beta) and arrives the rest later, as in cost/step/coll.h.
+ * max(t / depth, alpha + busy s beta) and arrives the rest later, as in cost/step/coll.h. Where an
+ * algorithm was measured, t(s) is what it took.
  *
  * Ours tries the rules below with several sizes and keeps the plan whose played steps are the
  * shortest; each baseline is one setting, or its own published search. Ours keeps the barrier where
@@ -50,11 +51,13 @@ typedef struct ru_sums_in {
     uint32_t n_ranks;         /* >= 2 */
     int64_t alpha_ns;         /* >= 0 for each step of an algorithm */
     double beta_ns, gamma_ns; /* per byte: on one link (> 0), added (>= 0) */
-    uint32_t algos;           /* bits 1 << ru_coll_algo that may be used */
-    uint32_t depth_max;       /* 1 .. RU_SUMS_DEPTH_MAX sums in flight */
-    const uint32_t *made;     /* [n] ops as the machine runs their backward pass; NULL: to choose */
-    bool barrier;             /* always, as clipping by a global norm needs it */
-    double gain_min;          /* CARAMEL: no barrier only for this part of the step, 0 .. 1 */
+    /* [RU_COLL_ALGOS] as measured; n_points 0: as those say; NULL: all are */
+    const ru_coll_cost *costs;
+    uint32_t algos;       /* bits 1 << ru_coll_algo that may be used */
+    uint32_t depth_max;   /* 1 .. RU_SUMS_DEPTH_MAX sums in flight */
+    const uint32_t *made; /* [n] ops as the machine runs their backward pass; NULL: to choose */
+    bool barrier;         /* always, as clipping by a global norm needs it */
+    double gain_min;      /* CARAMEL: no barrier only for this part of the step, 0 .. 1 */
     ru_sums_method method;
 } ru_sums_in;
 
@@ -94,8 +97,9 @@ RU_MUST_USE ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena
                                    ru_sums_plan *plan, ru_err *err);
 
 /* Every gradient is in one bucket, the backward order follows the graph, buckets and pieces are
- * valid, and the predicted figures equal those of a second simulation of the plan. Shares no code
- * with the planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
+ * valid, each algorithm is the fastest for its piece or that of all, and the predicted figures
+ * equal those of a second simulation of the plan. Shares no code with the planner. Errors:
+ * RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan,
                                          ru_arena *scratch, ru_err *err);
 

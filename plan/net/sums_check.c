@@ -154,13 +154,67 @@ static int64_t rounded(double ns)
     return ns < 1 ? 1 : ns < 0x1p60 ? (int64_t)floor(ns + 0.5) : INT64_C(1) << 60;
 }
 
+/* By what algorithm a goes: its own measurements, or what all take. */
+static ru_coll_cost price(const ru_sums_in *in, uint32_t a)
+{
+    if (in->costs != NULL && in->costs[a].n_points > 0) {
+        return in->costs[a];
+    }
+    return (ru_coll_cost){(double)in->alpha_ns, in->beta_ns, in->gamma_ns, 0, 0, 0, {{0, 0}}};
+}
+
+/* How long it keeps a link busy behind others. */
+static double link_ns(const ru_sums_in *in, uint32_t a, double size)
+{
+    ru_coll_cost c = price(in, a);
+    ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks);
+    return c.n_at > 1 ? c.alpha_ns + size * ru_cost_coll_byte_ns(&c, RU_COLL_ALL_REDUCE,
+                                                                 (ru_coll_algo)a, in->n_ranks)
+                      : c.alpha_ns + t.busy * size * c.beta_ns;
+}
+
+static double piece_ns(const ru_sums_in *in, uint32_t a, int64_t size)
+{
+    ru_coll_cost c = price(in, a);
+    ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks);
+    if (c.n_at > 1) {
+        double link = link_ns(in, a, (double)size),
+               alone = (double)ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks,
+                                               size);
+        return link > alone ? link : alone;
+    }
+    return t.steps * c.alpha_ns + t.sent * (double)size * c.beta_ns +
+           t.added * (double)size * c.gamma_ns;
+}
+
+/* Each is the fastest for its pieces, of equal ones the first, or all go by the same. */
+static ru_status check_algorithms(const judge *j, ru_err *err)
+{
+    const ru_sums_plan *p = j->plan;
+    bool alone = j->in->method == RU_SUMS_CARAMEL;
+    for (uint32_t i = 1; i < p->n_buckets; i++) {
+        alone = alone && p->buckets[i].algo == p->buckets[0].algo;
+    }
+    for (uint32_t i = 0; i < p->n_buckets && !alone; i++) {
+        const ru_sums_bucket *b = &p->buckets[i];
+        int64_t mine = rounded(piece_ns(j->in, b->algo, b->chunk_bytes));
+        for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+            int64_t other = rounded(piece_ns(j->in, a, b->chunk_bytes));
+            if ((j->in->algos >> a & 1) != 0 && (other < mine || (other == mine && a < b->algo))) {
+                return RU_FAIL(err, RU_E_INFEASIBLE,
+                               "bucket %u goes by %s, but %s is the one for %lld bytes", i,
+                               ru_coll_algo_name(b->algo), ru_coll_algo_name((ru_coll_algo)a),
+                               (long long)b->chunk_bytes);
+            }
+        }
+    }
+    return RU_OK;
+}
+
 static piece piece_of(const judge *j, uint32_t i, int64_t size)
 {
     const ru_sums_bucket *b = &j->plan->buckets[i];
-    ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, b->algo, j->in->n_ranks);
-    double total = t.steps * (double)j->in->alpha_ns + t.sent * (double)size * j->in->beta_ns +
-                   t.added * (double)size * j->in->gamma_ns;
-    double busy = (double)j->in->alpha_ns + t.busy * (double)size * j->in->beta_ns;
+    double total = piece_ns(j->in, b->algo, size), busy = link_ns(j->in, b->algo, (double)size);
     double held = total / j->plan->depth > busy ? total / j->plan->depth : busy;
     piece p = {.bucket = i,
                .urgency = UINT32_MAX,
@@ -334,8 +388,12 @@ static ru_status check_figures(const judge *j, ru_arena *a, ru_err *err)
     }
     for (uint32_t k = 0; k < RU_COLL_ALGOS; k++) {
         ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)k, j->in->n_ranks);
-        double one = j->in->depth_max > 1 ? t.busy * j->in->beta_ns
-                                          : t.sent * j->in->beta_ns + t.added * j->in->gamma_ns;
+        ru_coll_cost own = price(j->in, k);
+        double one = j->in->depth_max > 1 ? t.busy * own.beta_ns
+                                          : t.sent * own.beta_ns + t.added * own.gamma_ns;
+        if (own.n_at > 1) {
+            one = ru_cost_coll_byte_ns(&own, RU_COLL_ALL_REDUCE, (ru_coll_algo)k, j->in->n_ranks);
+        }
         per_byte = (j->in->algos >> k & 1) != 0 && one < per_byte ? one : per_byte;
     }
     int64_t moved = rounded((double)bytes * per_byte);
@@ -377,6 +435,7 @@ ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan, ru_
     RU_TRY(find_forward(&j, scratch, err));
     RU_TRY(check_backward(&j, err));
     RU_TRY(check_buckets(&j, err));
+    RU_TRY(check_algorithms(&j, err));
     RU_TRY(check_figures(&j, scratch, err));
     RU_TRY(check_gain(in, plan, err));
     ru_arena_rewind(scratch, mark);

@@ -105,15 +105,22 @@ static void put_ops(const ru_sums_facts *f, const clock *c, ru_sums_policy_op *o
     }
 }
 
-/* The ring's, else those of the first algorithm that was measured, else what is assumed. */
-static ru_coll_cost cost_of(const ru_sums_facts *f)
+/* Costs of the algorithms that sums may go by: those that are measured, which trees are not, by a
+ * fit that has a rate. Not of the star, whose root carries everything. Returns what a primitive
+ * costs that is not among them: as the ring, else as the first that was measured, else what is
+ * assumed. */
+static ru_coll_cost costs_of(const ru_sums_facts *f, ru_coll_cost own[RU_COLL_ALGOS])
 {
-    for (uint32_t a = 0; f->costs != NULL && a < RU_COLL_ALGOS; a++) {
-        if (a != RU_ALGO_HIERARCHY && f->costs[a].n_points > 0 && f->costs[a].beta_ns > 0) {
-            return f->costs[a];
-        }
+    ru_coll_cost all = {0};
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        bool is_tree = a == RU_ALGO_TREE || a == RU_ALGO_DOUBLE_TREE || a == RU_ALGO_HIERARCHY;
+        bool known =
+            f->costs != NULL && !is_tree && f->costs[a].n_points > 0 && f->costs[a].beta_ns > 0;
+        bool may = (a == RU_ALGO_DIRECT) == f->deterministic;
+        own[a] = known && may ? f->costs[a] : (ru_coll_cost){0};
+        all = all.n_points == 0 && known ? f->costs[a] : all;
     }
-    return ru_cost_coll_prior();
+    return all.n_points > 0 ? all : ru_cost_coll_prior();
 }
 
 ru_status ru_sums_policy_in_of(const ru_sums_facts *f, ru_arena *arena, ru_sums_policy_in *out,
@@ -127,7 +134,10 @@ ru_status ru_sums_policy_in_of(const ru_sums_facts *f, ru_arena *arena, ru_sums_
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", f->n_grads);
     }
     put_ops(f, &c, ops, made);
-    ru_coll_cost cost = cost_of(f);
+    ru_coll_cost own[RU_COLL_ALGOS];
+    ru_coll_cost cost = costs_of(f, own);
+    ru_coll_policy_costs costs;
+    RU_TRY(ru_coll_policy_costs_of(own, arena, &costs, err));
     *out = (ru_sums_policy_in){.q = {.n_ranks = f->n_ranks,
                                      .alpha_ns = (int64_t)(cost.alpha_ns + 0.5),
                                      .depth_max = RU_SUMS_DEPTH_MAX,
@@ -136,6 +146,7 @@ ru_status ru_sums_policy_in_of(const ru_sums_facts *f, ru_arena *arena, ru_sums_
                                      .method = f->method},
                                .ops = {ops, f->n_grads + 1},
                                .made = {made, f->n_grads + 1},
+                               .costs = costs,
                                .primitive = f->deterministic ? PRIMITIVE_DIRECT : PRIMITIVE_AUTO,
                                .why = f->why != NULL ? f->why : "",
                                .bytes_per_s = 1e9 / cost.beta_ns,

@@ -77,6 +77,18 @@ static void costs_are_those_that_were_measured(void **state)
     ru_sums_in q;
     assert_ok(ru_sums_in_of(&in, &a, &q, &err), err);
     assert_true(q.algos == 1u << RU_ALGO_DIRECT && q.beta_ns == 4 && q.gamma_ns == 0.5);
+    /* Each algorithm goes by its own; none that was not measured is taken, nor the star, nor trees,
+     * which are taken to cost what doubling does. */
+    f.deterministic = false;
+    costs[RU_ALGO_TREE] = costs[RU_ALGO_HIERARCHY] = costs[RU_ALGO_DIRECT] =
+        costs[RU_ALGO_DOUBLING];
+    costs[RU_ALGO_HALVING] = (ru_coll_cost){.alpha_ns = 5000, .n_points = 3}; /* no rate */
+    assert_ok(ru_sums_policy_in_of(&f, &a, &in, &err), err);
+    assert_ok(ru_fields_check(ru_policy_sums.in, &in, &err), err);
+    assert_ok(ru_sums_in_of(&in, &a, &q, &err), err);
+    assert_int_equal(q.algos, 1u << RU_ALGO_RING | 1u << RU_ALGO_DOUBLING);
+    assert_memory_equal(&q.costs[RU_ALGO_DOUBLING], &costs[RU_ALGO_DOUBLING], sizeof *costs);
+    assert_true(q.costs[RU_ALGO_RING].beta_ns == 4 && q.alpha_ns == 9000);
     ru_arena_fini(&a);
 }
 

@@ -56,6 +56,8 @@ ru_status rui_sums_regroup(const rui_sums_graph *g, const ru_sums_plan *plan, co
 ru_status rui_sums_predict(const rui_sums_graph *g, ru_arena *scratch, ru_sums_plan *plan,
                            ru_err *err);
 
+/* What an algorithm costs: as measured, else as all of them. */
+ru_coll_cost rui_sums_cost(const ru_sums_in *in, ru_coll_algo algo);
 /* t(size) of an algorithm, and how long it holds the network with `depth` in flight. */
 int64_t rui_sums_ns(const ru_sums_in *in, ru_coll_algo algo, int64_t size_bytes);
 int64_t rui_sums_held_ns(const ru_sums_in *in, ru_coll_algo algo, int64_t size_bytes,

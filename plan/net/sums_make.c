@@ -205,7 +205,7 @@ static bool joins(const growing *w, int64_t bytes, int64_t before_ns, int64_t re
     int64_t limit = w->buckets.n == 1 && w->way->first > 0 ? w->way->first : w->way->size;
     int64_t start = before_ns > w->free_ns ? before_ns : w->free_ns;
     ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, b->algo, w->g->in->n_ranks);
-    int64_t alpha_ns = (int64_t)(t.steps * (double)w->g->in->alpha_ns);
+    int64_t alpha_ns = (int64_t)(t.steps * rui_sums_cost(w->g->in, b->algo).alpha_ns);
     switch (w->way->group) {
     case RUI_SUMS_EACH:
         return false;

@@ -10,12 +10,32 @@ static int64_t whole_ns(double ns)
     return ns < 1 ? 1 : ns < 0x1p60 ? (int64_t)floor(ns + 0.5) : INT64_C(1) << 60;
 }
 
+ru_coll_cost rui_sums_cost(const ru_sums_in *in, ru_coll_algo algo)
+{
+    bool own = in->costs != NULL && in->costs[algo].n_points > 0;
+    return own ? in->costs[algo]
+               : (ru_coll_cost){.alpha_ns = (double)in->alpha_ns,
+                                .beta_ns = in->beta_ns,
+                                .gamma_ns = in->gamma_ns};
+}
+
+/* What was measured of one sum was measured while nobody else was on the links: behind others a
+ * byte takes as long as of the largest ones, beyond what a shaped link lets go at full speed. */
+static double link_ns(const ru_sums_in *in, const ru_coll_cost *c, ru_coll_algo algo, double size)
+{
+    return c->alpha_ns + ru_cost_coll_byte_ns(c, RU_COLL_ALL_REDUCE, algo, in->n_ranks) * size;
+}
+
 static double exact_ns(const ru_sums_in *in, ru_coll_algo algo, int64_t size_bytes)
 {
-    ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, algo, in->n_ranks);
+    ru_coll_cost c = rui_sums_cost(in, algo);
     double size = (double)size_bytes;
-    return t.steps * (double)in->alpha_ns + t.sent * size * in->beta_ns +
-           t.added * size * in->gamma_ns;
+    if (c.n_at >= 2) {
+        int64_t alone = ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, algo, in->n_ranks, size_bytes);
+        return fmax((double)alone, link_ns(in, &c, algo, size));
+    }
+    ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, algo, in->n_ranks);
+    return t.steps * c.alpha_ns + t.sent * size * c.beta_ns + t.added * size * c.gamma_ns;
 }
 
 int64_t rui_sums_ns(const ru_sums_in *in, ru_coll_algo algo, int64_t size_bytes)
@@ -27,8 +47,10 @@ int64_t rui_sums_held_ns(const ru_sums_in *in, ru_coll_algo algo, int64_t size_b
                          uint32_t depth)
 {
     ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, algo, in->n_ranks);
-    double whole = exact_ns(in, algo, size_bytes);
-    double busy = (double)in->alpha_ns + t.busy * (double)size_bytes * in->beta_ns;
+    ru_coll_cost c = rui_sums_cost(in, algo);
+    double whole = exact_ns(in, algo, size_bytes), size = (double)size_bytes;
+    double busy =
+        c.n_at >= 2 ? link_ns(in, &c, algo, size) : c.alpha_ns + t.busy * size * c.beta_ns;
     return whole_ns(fmin(whole, fmax(whole / depth, busy)));
 }
 
@@ -51,8 +73,12 @@ double rui_sums_per_byte_ns(const ru_sums_in *in)
     double least = INFINITY;
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
         ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks);
-        double per_byte = t.busy * in->beta_ns; /* with enough in flight */
-        per_byte = in->depth_max == 1 ? t.sent * in->beta_ns + t.added * in->gamma_ns : per_byte;
+        ru_coll_cost c = rui_sums_cost(in, (ru_coll_algo)a);
+        double per_byte = t.busy * c.beta_ns; /* with enough in flight */
+        per_byte = in->depth_max == 1 ? t.sent * c.beta_ns + t.added * c.gamma_ns : per_byte;
+        per_byte = c.n_at >= 2
+                       ? ru_cost_coll_byte_ns(&c, RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks)
+                       : per_byte;
         least = (in->algos >> a & 1) != 0 ? fmin(least, per_byte) : least;
     }
     return least;

@@ -1,6 +1,5 @@
 /* The row of `sums` in plan/row/policy.def: its input as a file, its report. */
 #include "plan/net/sums_policy.h"
-#include "plan/net/coll_policy.h"
 #include "plan/row/policy.h"
 
 _Static_assert(offsetof(ru_sums_policy_in, q) == 0, "rows name fields of q");
@@ -34,6 +33,50 @@ static const ru_conf_field op_fields[] = {
 static const ru_conf_table op_table =
     RU_TABLE("op", ru_sums_policy_op, op_fields, "one op of the model");
 
+/* Own costs of algorithms: such that the times of a step are whole numbers of ns. */
+static ru_status check_costs(const ru_sums_policy_in *f, double bytes, ru_err *err)
+{
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    uint32_t any = f->costs.n == 0 || f->primitive != 0 ? 1 : 0;
+    RU_TRY(ru_coll_policy_costs_check(&f->costs, err));
+    ru_coll_policy_costs_into(&f->costs, costs);
+    if (f->costs.n > 0 && f->ratio > 0) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'ratio' gives the rate of the network, and so do 'costs'; "
+                       "expected one of them");
+    }
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        const ru_coll_cost *c = &costs[a];
+        ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, f->q.n_ranks);
+        const char *name = ru_coll_algo_name((ru_coll_algo)a);
+        if (c->n_points == 0) {
+            continue;
+        }
+        any |= primitives[0].algos >> a & 1;
+        if (a == RU_ALGO_HIERARCHY || !(c->beta_ns > 0) || c->n_at == 1) {
+            return RU_FAIL(err, RU_E_ARG,
+                           a == RU_ALGO_HIERARCHY ? "'costs' has %s, which sums here never use"
+                           : c->n_at == 1
+                               ? "'costs' of %s has one measured size, expected none or 2"
+                               : "'costs' of %s needs beta_ns above 0",
+                           name);
+        }
+        double byte = ru_cost_coll_byte_ns(c, RU_COLL_ALL_REDUCE, (ru_coll_algo)a, f->q.n_ranks);
+        double most = (t.steps + 1) * c->alpha_ns + byte * bytes;
+        for (uint32_t k = 0; k < c->n_at; k++) {
+            most = (double)c->at[k].ns > most ? (double)c->at[k].ns : most;
+        }
+        if (!(most * RU_SUMS_PIECES_MAX < 5e17)) {
+            return RU_FAIL(err, RU_E_ARG, "'costs' of %s: a sum of all gradients would take %g s",
+                           name, most * 1e-9);
+        }
+    }
+    return any != 0 ? RU_OK
+                    : RU_FAIL(err, RU_E_ARG,
+                              "'costs' has no algorithm that 'primitive' auto may take; expected "
+                              "one of ring, halving, doubling, tree and double-tree");
+}
+
 static ru_status check_file(const void *section, ru_err *err)
 {
     const ru_sums_policy_in *f = section;
@@ -64,6 +107,7 @@ static ru_status check_file(const void *section, ru_err *err)
     if (f->ratio > 0 && time <= 0) {
         return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops that take time");
     }
+    RU_TRY(check_costs(f, bytes, err));
     double moved = bytes * f->q.n_ranks / f->bytes_per_s * 1e9;
     double start = (double)f->q.alpha_ns * f->q.n_ranks * RU_SUMS_PIECES_MAX;
     if (time > 1e15 || time * f->ratio > 1e15 || moved > 1e15 || start > 1e17) {
@@ -85,6 +129,10 @@ static const ru_conf_field fields[] = {
            "bandwidth of one direction of a worker's link", RU_IN(1, 1e15)),
     RU_ROW(F64, ru_sums_policy_in, added_bytes_per_s, "0",
            "speed at which a worker adds two buffers; 0: adding takes no time", RU_IN(0, 1e15)),
+    RU_ROW(SECTIONS, ru_sums_policy_in, costs, "",
+           "measured costs of single algorithms, of which primitive auto takes one; a primitive "
+           "that is not among them costs what alpha, bytes_per_s and added_bytes_per_s say",
+           .table = &ru_coll_policy_cost_table),
     RU_ROW(F64, ru_sums_policy_in, ratio, "0",
            "replaces bytes_per_s unless 0: transfer time of a ring divided by the compute time",
            RU_IN(0, 1e6)),
@@ -153,6 +201,17 @@ ru_status ru_sums_in_of(const ru_sums_policy_in *f, ru_arena *a, ru_sums_in *in,
     in->beta_ns = f->ratio > 0 ? f->ratio * time / (bytes * sent) : 1e9 / f->bytes_per_s;
     in->gamma_ns = f->added_bytes_per_s > 0 ? 1e9 / f->added_bytes_per_s : 0;
     in->algos = primitives[f->primitive].algos;
+    ru_coll_cost *costs = f->costs.n > 0 ? RU_NEW(a, ru_coll_cost, RU_COLL_ALGOS) : NULL;
+    if (f->costs.n > 0 && costs == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the costs of collectives");
+    }
+    if (costs != NULL) {
+        ru_coll_policy_costs_into(&f->costs, costs);
+    }
+    for (uint32_t k = 0; costs != NULL && f->primitive == 0 && k < RU_COLL_ALGOS; k++) {
+        in->algos &= costs[k].n_points > 0 ? UINT32_MAX : ~(1u << k);
+    }
+    in->costs = costs;
     return RU_OK;
 }
 
@@ -283,9 +342,12 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     put_gain(f, p, r);
     put_buckets(f, p, r);
     RU_TRY(ru_policy_rivals(&ru_policy_sums, in, plan, tools, judge, r, err));
-    if (f->primitive == 0 && f->q.method == RU_SUMS_CARAMEL) {
-        RU_TRY(put_only(f, 1, p, tools, r, err));
-        RU_TRY(put_only(f, 4, p, tools, r, err));
+    for (uint32_t k = 1; k <= 4 && f->primitive == 0 && f->q.method == RU_SUMS_CARAMEL; k += 3) {
+        bool known = f->costs.n == 0; /* beside measured ones that is no comparison */
+        for (uint32_t i = 0; i < f->costs.n; i++) {
+            known = known || (primitives[k].algos >> f->costs.at[i].algo & 1) != 0;
+        }
+        RU_TRY(known ? put_only(f, k, p, tools, r, err) : RU_OK);
     }
     ru_report_assume(r, "every rank computes the same ops in the same time and order; updates of "
                         "parameters take no time");
@@ -396,6 +458,7 @@ static void put_input(const ru_sums_policy_in *in, bool measured, ru_json *j)
     if (in->primitive != 0) {
         ru_json_str(j, "primitive", primitives[in->primitive].name);
     }
+    ru_coll_policy_costs_put(&in->costs, j);
 }
 
 static ru_status facts_of(const ru_world *w, ru_arena *a, ru_sums_facts *f, ru_err *err)
@@ -445,13 +508,13 @@ static ru_status facts_of(const ru_world *w, ru_arena *a, ru_sums_facts *f, ru_e
 static ru_status derive_sums(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
 {
     ru_sums_facts f = {.deterministic = w->jobs.n > 0 && w->jobs.at[0].deterministic};
-    ru_coll_cost costs[RU_COLL_ALGOS] = {0};
-    bool measured = ru_coll_policy_ring(w, &costs[RU_ALGO_RING]);
+    ru_coll_cost costs[RU_COLL_ALGOS];
     ru_sums_policy_in in;
+    ru_coll_policy_fits(w, costs);
     f.costs = costs;
     RU_TRY(facts_of(w, scratch, &f, err));
     RU_TRY(ru_sums_policy_in_of(&f, scratch, &in, err));
-    put_input(&in, measured, j);
+    put_input(&in, in.costs.n > 0, j);
     return RU_OK;
 }
 

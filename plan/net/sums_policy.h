@@ -12,6 +12,7 @@
 #define RU_PLAN_SUMS_POLICY_H
 
 #include "base/conf.h"
+#include "plan/net/coll_policy.h"
 #include "plan/net/sums.h"
 
 typedef struct ru_sums_policy_op {
@@ -26,7 +27,8 @@ typedef struct ru_sums_policy_in {
         const ru_sums_policy_op *at; /* [n] laid out as ru_conf_sections */
         uint32_t n;
     } ops;
-    ru_conf_i64s made;  /* [ops.n] backward order; n 0: chosen */
+    ru_conf_i64s made; /* [ops.n] backward order; n 0: chosen */
+    ru_coll_policy_costs costs;
     uint32_t primitive; /* 0: the fastest for each size */
     double bytes_per_s, added_bytes_per_s, ratio;
     const char *why; /* of a barrier that the input asks for; "" */
@@ -50,10 +52,11 @@ typedef struct ru_sums_facts {
     uint32_t update_from;      /* the first step of the updates; n_steps: none */
     const ru_sums_grad *grads; /* [n_grads] in the order of making */
     uint32_t n_grads, n_ranks;
-    const ru_coll_cost *costs; /* [RU_COLL_ALGOS] measured; n_points 0 of all: assumed */
-    bool barrier;              /* a step waits for all sums, whatever the plan says */
-    const char *why;           /* a sentence without full stop, for the report; NULL: none */
-    bool deterministic;        /* sums in the order of ranks */
+    /* [RU_COLL_ALGOS] measured; n_points 0: as the first that is, of all: assumed; NULL: as well */
+    const ru_coll_cost *costs;
+    bool barrier;       /* a step waits for all sums, whatever the plan says */
+    const char *why;    /* a sentence without full stop, for the report; NULL: none */
+    bool deterministic; /* sums in the order of ranks */
     ru_sums_method method;
 } ru_sums_facts;
 
