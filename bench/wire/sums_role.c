@@ -21,8 +21,8 @@ ru_status rui_sums_write(const char *path, const rui_sums_job *job, ru_arena *ar
     }
     for (uint32_t b = 0; b < job->n_table; b++) {
         const ru_sums_cut *c = &job->table[b];
-        ru_text_putf(&t, "%u %u %lld %lld\n", c->first, c->n, (long long)c->offset_bytes,
-                     (long long)c->size_bytes);
+        ru_text_putf(&t, "%u %u %lld %lld %u\n", c->first, c->n, (long long)c->offset_bytes,
+                     (long long)c->size_bytes, c->only);
     }
     return ru_file_replace(path, t.p, t.n, err);
 }
@@ -59,6 +59,7 @@ static ru_status read_job(const char *path, ru_arena *arena, rui_sums_job *job, 
         table[b].n = (uint32_t)number(&text);
         table[b].offset_bytes = number(&text);
         table[b].size_bytes = number(&text);
+        table[b].only = (uint32_t)number(&text);
     }
     job->script.size_bytes = bytes;
     job->script.ready = ready;

@@ -22,8 +22,10 @@ static uint32_t split(const ru_sums_in *in, const ru_sums_plan *p, const ru_sums
         const ru_sums_bucket *b = &p->buckets[i];
         for (uint32_t k = b->first; k < b->first + b->n; k++) {
             if (k == b->first || is_read(&grads[k]) != is_read(&grads[k - 1])) {
-                into[n++] = (ru_sums_part){
-                    .first = k, .chunk_bytes = b->chunk_bytes, .depth = p->depth, .algo = b->algo};
+                into[n++] = (ru_sums_part){.first = k,
+                                           .chunk_bytes = b->chunk_bytes,
+                                           .depth = p->depth,
+                                           .only = 1 + (uint32_t)b->algo};
             }
             into[n - 1].n++;
             into[n - 1].size_bytes += grads[k].size_bytes;
@@ -33,8 +35,9 @@ static uint32_t split(const ru_sums_in *in, const ru_sums_plan *p, const ru_sums
         ru_sums_part *x = &into[i];
         x->chunk_bytes = x->chunk_bytes < x->size_bytes ? x->chunk_bytes : x->size_bytes;
         int64_t more = (x->size_bytes - 1) / x->chunk_bytes;
-        x->predicted_ns = rui_sums_ns(in, x->algo, x->chunk_bytes) +
-                          more * rui_sums_held_ns(in, x->algo, x->chunk_bytes, p->depth);
+        ru_coll_algo algo = (ru_coll_algo)(x->only - 1);
+        x->predicted_ns = rui_sums_ns(in, algo, x->chunk_bytes) +
+                          more * rui_sums_held_ns(in, algo, x->chunk_bytes, p->depth);
     }
     return n;
 }
@@ -120,7 +123,11 @@ ru_status ru_sums_first(const int64_t *size_bytes, uint32_t n, ru_sums_method me
                            .method = method == RU_SUMS_CARAMEL ? RU_SUMS_RULE : method};
     ru_sums_plan plan;
     RU_TRY(ru_plan_sums(&in, out, out, &plan, err));
-    return ru_sums_table(&in, &plan, grads, n, out, parts, n_parts, err);
+    RU_TRY(ru_sums_table(&in, &plan, grads, n, out, parts, n_parts, err));
+    for (uint32_t k = 0; k < *n_parts; k++) {
+        (*parts)[k].only = 0;
+    }
+    return RU_OK;
 }
 
 /* -- cuts ----------------------------------------------------------------------------------------
@@ -142,7 +149,7 @@ static uint32_t cut(const ru_sums_part *p, const int64_t *size_bytes, int64_t pi
         }
         for (int64_t at = 0; at < bytes; at += piece) {
             int64_t rest = bytes - at;
-            into[n++] = (ru_sums_cut){k, 1, at, rest < piece ? rest : piece};
+            into[n++] = (ru_sums_cut){k, 1, at, rest < piece ? rest : piece, p->only};
         }
         open = bytes <= piece;
     }

@@ -16,9 +16,9 @@
 typedef struct ru_sums_part {
     uint32_t first, n; /* in the order in which they become ready */
     int64_t size_bytes;
-    int64_t chunk_bytes; /* it moves in pieces of this */
-    uint32_t depth;      /* of them in flight */
-    ru_coll_algo algo;
+    int64_t chunk_bytes;  /* it moves in pieces of this */
+    uint32_t depth;       /* of them in flight */
+    uint32_t only;        /* 1 + the ru_coll_algo that sums it; 0: to be chosen */
     uint32_t rank;        /* the smaller, the sooner its parameters are read again */
     int64_t predicted_ns; /* alone on the network, from the moment when all have begun */
 } ru_sums_part;
@@ -32,7 +32,7 @@ RU_MUST_USE ru_status ru_sums_table(const ru_sums_in *in, const ru_sums_plan *pl
                                     ru_sums_part **parts, uint32_t *n_parts, ru_err *err);
 
 /* Parts before anything is measured: of a list that computes as long as it sends by an assumed
- * network of two ranks, so that all members have the same. CARAMEL: RULE. */
+ * network of two ranks, so that all members have the same, and of no algorithm. CARAMEL: RULE. */
 RU_MUST_USE ru_status ru_sums_first(const int64_t *size_bytes, uint32_t n, ru_sums_method method,
                                     ru_arena *out, ru_sums_part **parts, uint32_t *n_parts,
                                     ru_err *err);
@@ -42,6 +42,7 @@ RU_MUST_USE ru_status ru_sums_first(const int64_t *size_bytes, uint32_t n, ru_su
 typedef struct ru_sums_cut {
     uint32_t first, n;
     int64_t offset_bytes, size_bytes;
+    uint32_t only; /* as of its part */
 } ru_sums_cut;
 
 /* Parts in their pieces, so that the update of the first need not wait for the last: neighbours up

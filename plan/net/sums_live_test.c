@@ -42,9 +42,9 @@ static void a_plan_becomes_a_table(void **state)
     assert_ok(ru_sums_table(&question, &p, grads, 4, &a, &parts, &n, &err), err);
     /* A ring of two takes 2 alpha and the bytes. The first layer is read before the third; a report
      * waits for losses. */
-    static const ru_sums_part want[] = {{0, 1, 40, 40, 1, RU_ALGO_RING, 0, 2040},
-                                        {1, 1, 300000, 100000, 1, RU_ALGO_RING, 2, 306000},
-                                        {2, 2, 700000, 700000, 1, RU_ALGO_RING, 1, 702000}};
+    static const ru_sums_part want[] = {{0, 1, 40, 40, 1, 1 + RU_ALGO_RING, 0, 2040},
+                                        {1, 1, 300000, 100000, 1, 1 + RU_ALGO_RING, 2, 306000},
+                                        {2, 2, 700000, 700000, 1, 1 + RU_ALGO_RING, 1, 702000}};
     assert_int_equal(n, 3);
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(parts[i].first, want[i].first);
@@ -52,7 +52,7 @@ static void a_plan_becomes_a_table(void **state)
         assert_int_equal(parts[i].size_bytes, want[i].size_bytes);
         assert_int_equal(parts[i].chunk_bytes, want[i].chunk_bytes);
         assert_int_equal(parts[i].depth, want[i].depth);
-        assert_int_equal(parts[i].algo, want[i].algo);
+        assert_int_equal(parts[i].only, want[i].only);
         assert_int_equal(parts[i].rank, want[i].rank);
         assert_int_equal(parts[i].predicted_ns, want[i].predicted_ns);
     }

@@ -47,6 +47,34 @@ static void small_make(small *s, ru_rng *r, uint32_t n_max, uint32_t tensors_max
     }
 }
 
+/* Measured: each algorithm by a fit of its own, or by what three sizes took. */
+static const ru_coll_cost *costs_make(ru_rng *r, ru_arena *a, uint32_t n_ranks)
+{
+    ru_coll_cost *costs = RU_NEW(a, ru_coll_cost, RU_COLL_ALGOS);
+    assert_non_null(costs);
+    for (uint32_t k = 0; k < RU_ALGO_HIERARCHY; k++) {
+        double alpha = ru_rng_below(r, 90000), beta = 1 + ru_rng_below(r, 8);
+        ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)k, n_ranks);
+        costs[k] = (ru_coll_cost){.alpha_ns = alpha, .beta_ns = beta, .n_points = 3};
+        if (ru_rng_below(r, 3) == 0) {
+            continue;
+        }
+        ru_coll_point at[3];
+        ru_err err;
+        for (uint32_t i = 0; i < 3; i++) {
+            double size = i == 0 ? 4096 : i == 1 ? 65536 : 1 << 20;
+            double off = 0.7 + 0.01 * ru_rng_below(r, 60);
+            at[i] = (ru_coll_point){(int64_t)size,
+                                    1 + (int64_t)(off * (t.steps * alpha + t.sent * beta * size))};
+        }
+        assert_ok(
+            ru_cost_coll_fit(RU_COLL_ALL_REDUCE, (ru_coll_algo)k, n_ranks, at, 3, &costs[k], &err),
+            err);
+        costs[k].beta_ns = fmax(costs[k].beta_ns, 1e-3);
+    }
+    return costs;
+}
+
 /* The checker plays every plan a second time, so that equal figures are the witness. */
 static void every_method_passes_the_checker(void **state)
 {
@@ -55,11 +83,12 @@ static void every_method_passes_the_checker(void **state)
     ru_arena a, scratch;
     ru_arena_init(&a, 0);
     ru_arena_init(&scratch, 0);
-    ru_arena_mark mark = ru_arena_mark_get(&a);
-    for (uint32_t round = 0; round < 120; round++) {
+    for (uint32_t round = 0; round < 160; round++) {
         small s;
         int64_t steps[RU_SUMS_METHODS];
         small_make(&s, &r, OPS, OPS);
+        s.in.costs = round % 2 == 0 ? costs_make(&r, &a, s.in.n_ranks) : NULL;
+        ru_arena_mark mark = ru_arena_mark_get(&a);
         for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
             ru_sums_plan p;
             ru_err err;
@@ -76,6 +105,60 @@ static void every_method_passes_the_checker(void **state)
         assert_true(steps[RU_SUMS_CARAMEL] <= steps[RU_SUMS_MGWFBP]);
     }
     ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
+}
+
+/* Of two buckets the small one is faster by doubling, the large one by a ring. With its figures
+ * made anew a plan that has it otherwise is refused, unless it is ours and has one algorithm for
+ * all. */
+static void the_checker_asks_for_the_fastest_algorithm(void **state)
+{
+    (void)state;
+    static const int64_t ns[] = {1000000, 1000000}, sizes[] = {1000, 4000000};
+    static const ru_step_edge edge[] = {{0, 1}};
+    static const ru_coll_cost costs[RU_COLL_ALGOS] = {
+        [RU_ALGO_RING] = {.alpha_ns = 50000, .beta_ns = 1, .n_points = 2},
+        [RU_ALGO_DOUBLING] = {.alpha_ns = 10000, .beta_ns = 2, .n_points = 2}};
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    for (uint32_t k = 0; k < 4; k++) {
+        const ru_sums_in in = {.n = 2,
+                               .forward_ns = ns,
+                               .backward_ns = ns,
+                               .param_bytes = sizes,
+                               .edges = edge,
+                               .n_edges = 1,
+                               .n_ranks = 4,
+                               .alpha_ns = 1,
+                               .beta_ns = 1e-3,
+                               .costs = costs,
+                               .algos = 1u << RU_ALGO_RING | 1u << RU_ALGO_DOUBLING,
+                               .depth_max = 1,
+                               .method = RU_SUMS_FIFO};
+        ru_sums_plan p;
+        rui_sums_graph g;
+        ru_err err;
+        assert_ok(ru_plan_sums(&in, &a, &a, &p, &err), err);
+        assert_ok(ru_plan_sums_check(&in, &p, &a, &err), err);
+        assert_int_equal(p.n_buckets, 2);
+        assert_int_equal(p.tensors[0], 1);
+        assert_int_equal(p.buckets[0].algo, RU_ALGO_RING);
+        assert_int_equal(p.buckets[1].algo, RU_ALGO_DOUBLING);
+        ru_sums_bucket other[] = {p.buckets[0], p.buckets[1]};
+        other[0].algo = (k & 1) != 0 ? RU_ALGO_DOUBLING : RU_ALGO_RING;
+        other[1].algo = (k & 2) != 0 ? RU_ALGO_RING : RU_ALGO_DOUBLING;
+        p.buckets = other;
+        assert_ok(rui_sums_graph_make(&in, &a, &g, &err), err);
+        assert_ok(rui_sums_predict(&g, &a, &p, &err), err);
+        assert_int_equal(ru_plan_sums_check(&in, &p, &a, &err), k == 0 ? RU_OK : RU_E_INFEASIBLE);
+        assert_true(k == 0 || strstr(err.text, " is the one for ") != NULL);
+        ru_sums_in ours = in;
+        ours.method = RU_SUMS_CARAMEL;
+        p.held_ns = p.step_ns;
+        p.free_ns = 0;
+        ru_status st = ru_plan_sums_check(&ours, &p, &a, &err);
+        assert_int_equal(st, k == 3 ? RU_E_INFEASIBLE : RU_OK); /* both otherwise */
+    }
     ru_arena_fini(&a);
 }
 
@@ -177,6 +260,24 @@ typedef struct brute {
     int64_t best;
 } brute;
 
+/* Every allowed algorithm for every bucket, from bucket i on. */
+static void try_algorithms(brute *b, ru_sums_plan *p, ru_sums_bucket *buckets, uint32_t i)
+{
+    const ru_sums_in *in = b->g->in;
+    if (i == p->n_buckets) {
+        ru_err err;
+        assert_ok(rui_sums_predict(b->g, b->a, p, &err), err);
+        b->best = p->step_ns < b->best ? p->step_ns : b->best;
+        return;
+    }
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        if ((in->algos >> a & 1) != 0) {
+            buckets[i].algo = (ru_coll_algo)a;
+            try_algorithms(b, p, buckets, i + 1);
+        }
+    }
+}
+
 /* All ways to cut the gradients of this order into runs, summed whole and by priority. */
 static void try_runs(brute *b)
 {
@@ -199,7 +300,6 @@ static void try_runs(brute *b)
         }
         for (uint32_t i = 0; i < n_buckets; i++) {
             buckets[i].chunk_bytes = buckets[i].size_bytes;
-            buckets[i].algo = rui_sums_algo(in, buckets[i].size_bytes);
         }
         ru_sums_plan p = {.backward = b->order,
                           .tensors = tensors,
@@ -209,9 +309,7 @@ static void try_runs(brute *b)
                           .n_pieces = n_buckets,
                           .depth = 1,
                           .by_priority = true};
-        ru_err err;
-        assert_ok(rui_sums_predict(b->g, b->a, &p, &err), err);
-        b->best = p.step_ns < b->best ? p.step_ns : b->best;
+        try_algorithms(b, &p, buckets, 0);
     }
 }
 
@@ -232,6 +330,48 @@ static void try_orders(brute *b, uint32_t k, uint32_t used)
             try_orders(b, k + 1, used | 1u << i);
         }
     }
+}
+
+/* Of algorithms with costs of their own, the plan is as short as the best of all orders, buckets
+ * and algorithms; no plan is shorter than its bound. */
+static void ours_is_near_the_best_of_all_algorithms(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 33);
+    ru_arena a, scratch;
+    ru_arena_init(&a, 0);
+    ru_arena_init(&scratch, 0);
+    double sum = 0, worst = 0;
+    uint32_t rounds = 0;
+    while (rounds < 60) {
+        small s;
+        ru_sums_plan p;
+        ru_err err;
+        rui_sums_graph g;
+        small_make(&s, &r, 4, 3);
+        s.in.barrier = false;
+        s.in.depth_max = 1;
+        s.in.algos = 1u << RU_ALGO_RING | 1u << RU_ALGO_HALVING | 1u << RU_ALGO_DOUBLING;
+        s.in.costs = costs_make(&r, &a, s.in.n_ranks);
+        assert_ok(rui_sums_graph_make(&s.in, &a, &g, &err), err);
+        if (g.n_tensors < 2) {
+            continue;
+        }
+        brute b = {.g = &g, .a = &scratch, .best = INT64_MAX};
+        try_orders(&b, 0, 0);
+        assert_ok(ru_plan_sums(&s.in, &a, &scratch, &p, &err), err);
+        assert_ok(ru_plan_sums_check(&s.in, &p, &scratch, &err), err);
+        assert_true(p.step_ns >= p.bound_ns);
+        double ratio = (double)p.step_ns / (double)b.best;
+        sum += ratio;
+        worst = fmax(worst, ratio);
+        rounds++;
+    }
+    if (sum / rounds > 1.01 || worst > 1.5) {
+        fail_msg("mean %g, worst %g of the best", sum / rounds, worst);
+    }
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
 }
 
 static void ours_is_near_the_best_of_all_orders_and_buckets(void **state)
@@ -469,7 +609,9 @@ static void facts_give_an_input(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_sums, cmocka_unit_test(with_a_barrier_few_sums_do),
+RU_TESTS(plan_sums, cmocka_unit_test(the_checker_asks_for_the_fastest_algorithm),
+         cmocka_unit_test(ours_is_near_the_best_of_all_algorithms),
+         cmocka_unit_test(with_a_barrier_few_sums_do),
          cmocka_unit_test(the_barrier_goes_where_that_gains_enough),
          cmocka_unit_test(every_method_passes_the_checker),
          cmocka_unit_test(ours_is_near_the_best_of_all_orders_and_buckets),

@@ -90,6 +90,103 @@ static void put_recorded(ru_table *t, const recorded *r, const ru_sum_time *x)
     ru_table_raw(t, text, json);
 }
 
+/* What ran of a bucket. */
+typedef struct ran {
+    ru_coll_algo algo; /* RU_COLL_ALGOS: several, or none is known */
+    int64_t took_ns;   /* from its last gradient until the last result; 0: nothing was recorded */
+} ran;
+
+/* A recorded sum is named by its gradients and, last, by what added it. */
+static ru_coll_algo algo_of(const ru_sum_time *x)
+{
+    const char *word = strrchr(x->name, ' ');
+    return word != NULL ? ru_coll_algo_find(word + 1) : RU_COLL_ALGOS;
+}
+
+/* The recorded sums with bytes [from, to), which move the cursor. */
+static ran ran_of(const recorded *r, cursor *c, int64_t from, int64_t to)
+{
+    int64_t ready = 0, arrives = 0;
+    ran x = {.algo = RU_COLL_ALGOS};
+    (void)sum_of(r, c, from, to);
+    int64_t at = c->at;
+    for (uint32_t i = c->i; i < r->n && at < to; i++) {
+        ru_coll_algo algo = algo_of(&r->at[i]);
+        x.algo = i == c->i || algo == x.algo ? algo : RU_COLL_ALGOS;
+        ready = r->at[i].ready_ns > ready ? r->at[i].ready_ns : ready;
+        arrives = r->at[i].arrive_ns > arrives ? r->at[i].arrive_ns : arrives;
+        at += r->at[i].size_bytes;
+    }
+    x.took_ns = arrives > ready ? arrives - ready : 0;
+    return x;
+}
+
+static void put_ran(ru_table *t, const ran *x)
+{
+    if (x->algo < RU_COLL_ALGOS) {
+        ru_table_str(t, ru_coll_algo_name(x->algo));
+    } else {
+        ru_table_none(t);
+    }
+    if (x->took_ns > 0) {
+        ru_table_ns(t, x->took_ns);
+    } else {
+        ru_table_absent(t, "s");
+    }
+}
+
+/* Buckets of the plan: the algorithm of each and how long it takes among the others. */
+static ru_status show_buckets(const ru_sums_policy_in *input, const ru_sums_plan *plan,
+                              const ru_sums_time *times, const recorded *r, bool measured,
+                              ru_arena *arena, const ru_tell *out, ru_err *err)
+{
+    ru_table t = ru_table_in(arena);
+    cursor c = {0};
+    int64_t at = 0;
+    bool other = false;
+    ru_table_col(&t, "first gradient", RU_TABLE_LEFT);
+    ru_table_col(&t, "gradients", RU_TABLE_RIGHT);
+    ru_table_col(&t, "bytes", RU_TABLE_RIGHT);
+    ru_table_col(&t, "pieces", RU_TABLE_RIGHT);
+    ru_table_col(&t, "algorithm", RU_TABLE_LEFT);
+    ru_table_col(&t, "takes", RU_TABLE_RIGHT);
+    if (measured) {
+        ru_table_col(&t, "went by", RU_TABLE_LEFT);
+        ru_table_col(&t, "took", RU_TABLE_RIGHT);
+    }
+    for (uint32_t i = 0; i < plan->n_buckets; i++) {
+        const ru_sums_bucket *b = &plan->buckets[i];
+        int64_t ready = 0, arrives = 0;
+        for (uint32_t k = b->first; k < b->first + b->n; k++) {
+            ready = times[k].ready_ns > ready ? times[k].ready_ns : ready;
+            arrives = times[k].arrive_ns > arrives ? times[k].arrive_ns : arrives;
+        }
+        ru_table_str(&t, input->ops.at[plan->tensors[b->first]].name);
+        ru_table_i64(&t, b->n);
+        ru_table_bytes(&t, b->size_bytes);
+        ru_table_i64(&t, (b->size_bytes - 1) / b->chunk_bytes + 1);
+        ru_table_str(&t, ru_coll_algo_name(b->algo));
+        ru_table_ns(&t, arrives - ready);
+        if (measured) {
+            ran x = ran_of(r, &c, at, at + b->size_bytes);
+            put_ran(&t, &x);
+            other = other || x.algo != b->algo;
+        }
+        at += b->size_bytes;
+    }
+    RU_TRY(ru_tell_table(out, "buckets",
+                         "sums of a step, from the last gradient of each until its result", &t,
+                         err));
+    if (other) {
+        ru_tell_note(out, "algorithms_are", "%s",
+                     "  sums went by other algorithms than the plan has: before a first plan, and "
+                     "where it gains less than 2 %, among another number of workers than it was "
+                     "made for, where workers share the memory of a host, and with servers each "
+                     "goes by what was measured as the fastest");
+    }
+    return RU_OK;
+}
+
 /* How many parameters are read before that of each op: ops stand in the order of reading. */
 static uint32_t *ranks_of(const ru_sums_in *in, ru_arena *arena)
 {
@@ -166,5 +263,6 @@ ru_status rui_explain_sums(const char *path, const ru_sums_policy_in *input,
     }
     RU_TRY(ru_sums_times(&in, plan, arena, times, err));
     RU_TRY(load(path, arena, &r, err));
-    return show(input, &in, times, plan->n_tensors, &r, arena, out, err);
+    RU_TRY(show(input, &in, times, plan->n_tensors, &r, arena, out, err));
+    return show_buckets(input, plan, times, &r, fits(&r, &in), arena, out, err);
 }

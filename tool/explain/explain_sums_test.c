@@ -67,13 +67,13 @@ static void test_a_world_has_predictions(void **state)
 }
 
 /* Rank 1 is the last: its sums begin 5 ms after the step and take 2 ms. */
-static void record(ru_scratch *f, const char *dir, uint32_t rank, int64_t bytes)
+static void record(ru_scratch *f, const char *dir, uint32_t rank, int64_t bytes, const char *by)
 {
     const ru_recorder_options opt = {.dir = dir, .rank = rank, .driven = true};
     ru_recorder *r;
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
     uint16_t step = ru_recorder_name(r, "step", "train");
-    uint16_t sum = ru_recorder_name(r, "all-reduce", "train");
+    uint16_t sum = ru_recorder_name(r, by, "train");
     for (uint32_t s = 0; s < 3; s++) {
         int64_t at = 1000000000 + 20000000 * (int64_t)s, begin = at + (rank == 1 ? 5000000 : 100);
         const ru_rec_flow x = {.kind = RU_REC_SUM,
@@ -99,13 +99,18 @@ static void test_a_run_has_what_came_of_it(void **state)
         const char *dir = ru_path_join(&f->arena, run, "trace");
         ru_text out;
         assert_ok(ru_dir_make(dir, &f->err), f->err);
-        record(f, dir, 0, k == 0 ? 3000 : 3004);
-        record(f, dir, 1, k == 0 ? 3000 : 3004);
+        const char *by = k == 0 ? "gradients 0..1 doubling" : "gradients 0..1 shared memory";
+        record(f, dir, 0, k == 0 ? 3000 : 3004, by);
+        record(f, dir, 1, k == 0 ? 3000 : 3004, by);
         explain(f, run, &out);
         const char *said = "a 0 0.98 KiB 4.00 ms 4.30 ms 4.00 ms 302 us";
         const char *is = k == 0 ? " 5.00 ms 7.00 ms 1 (3 of 3)" : "";
         assert_string_equal(line_of(f, &out, "a "), ru_arena_printf(&f->arena, "%s%s", said, is));
         assert_true((strstr(out.p, "other bytes") != NULL) == (k == 1));
+        assert_string_equal(line_of(f, &out, "b 2 "),
+                            k == 0 ? "b 2 2.93 KiB 1 ring 302 us doubling 2.00 ms"
+                                   : "b 2 2.93 KiB 1 ring 302 us");
+        assert_true((strstr(out.p, "by other algorithms") != NULL) == (k == 0));
     }
 }
 

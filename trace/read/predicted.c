@@ -224,6 +224,7 @@ static void sums(work *w)
                                    .trace = last.trace,
                                    .step = last.step,
                                    .part = last.bucket,
+                                   .label = last.label,
                                    .chan_class = last.chan_class});
             w->ends[kept++] = last;
         }

@@ -48,6 +48,7 @@ typedef struct ru_predicted {
     uint32_t to;             /* of a transfer: 1 + the trace of its receiver; 0: something else */
     uint32_t step;
     uint32_t part;      /* of a sum: its number in the step */
+    uint16_t label;     /* of a sum: its name in that trace, 0: none */
     uint8_t chan_class; /* of a transfer or a sum */
 } ru_predicted;
 

@@ -77,6 +77,7 @@ static const begin *begin_of(const begin *at, int64_t n, int64_t ranks, const ru
 /* One sum of one step. */
 typedef struct one {
     uint32_t sum, last, step;
+    uint16_t label;
     int64_t size_bytes, start_ns, ready_ns, arrive_ns, said_ns;
 } one;
 
@@ -168,6 +169,7 @@ static ru_status collect(const ru_trace *traces, uint32_t n, const ru_trace_cloc
             at[(*n_out)++] = (one){.sum = x->part,
                                    .last = x->trace,
                                    .step = x->step,
+                                   .label = x->label,
                                    .size_bytes = x->size_bytes,
                                    .start_ns = x->start_ns,
                                    .ready_ns = ready,
@@ -178,6 +180,12 @@ static ru_status collect(const ru_trace *traces, uint32_t n, const ru_trace_cloc
     qsort(at, (size_t)*n_out, sizeof *at, by_sum);
     *out = at;
     return RU_OK;
+}
+
+static const char *name_of(const ru_trace *traces, const one *x)
+{
+    const ru_trace *t = &traces[x->last];
+    return x->label != 0 && x->label < t->n_names ? t->names[x->label].name : "";
 }
 
 ru_status ru_trace_sums(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
@@ -206,7 +214,8 @@ ru_status ru_trace_sums(const ru_trace *traces, uint32_t n, const ru_trace_clock
                            .n = k,
                            .ready_ns = median(&at[from], k, offsetof(one, ready_ns), room),
                            .arrive_ns = median(&at[from], k, offsetof(one, arrive_ns), room),
-                           .said_ns = median(&at[from], k, offsetof(one, said_ns), room)};
+                           .said_ns = median(&at[from], k, offsetof(one, said_ns), room),
+                           .name = name_of(traces, &at[from + k - 1])};
         find_last(&at[from], k, x, room);
     }
     return RU_OK;

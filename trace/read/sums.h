@@ -16,6 +16,7 @@ typedef struct ru_sum_time {
     int64_t ready_ns;  /* the last rank has begun it */
     int64_t arrive_ns; /* that rank has the result */
     int64_t said_ns;   /* when it was to have it, by its own prediction */
+    const char *name;  /* as the newest was recorded, it ends with its algorithm; "": it has none */
     uint32_t last;     /* index of the trace that began it last most often */
     int64_t last_n;    /* so many times */
 } ru_sum_time;

@@ -311,6 +311,10 @@ typedef struct ru_elastic_sums {
     uint64_t plan; /* low half of its id; 0: none, shared memory or a single member */
     uint32_t epoch, n_members;
     bool local;
+    /* Leader: the algorithms that a table names would be in force, and `only` of each part says
+     * what is. Else members share memory, servers add or sums are in the order of ranks, and `only`
+     * is 0. */
+    bool follows;
     const ru_elastic_bucket *at; /* [n_buckets] */
     uint32_t n_buckets;
     const ru_coll_cost *costs; /* [RU_COLL_ALGOS] what the choice rests on; NULL: not measured */
@@ -321,11 +325,14 @@ RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
                                           ru_elastic_sums *into, ru_err *err);
 
 /* Sum gradients in these parts, whole ones or cuts in their order, from the next view on; copied.
+ * Each goes by the algorithm that it names in views of as many members as now, of all while there
+ * is none yet, unless members share memory, servers add or sums are in the order of ranks.
  * `barrier`: why each step waits for all sums of the one before, a sentence as in `depth` (view of
  * a constant); NULL: where it may, none does. Where this process leads, that view comes with the
  * next commit; who leads later has a table of its own or the rule's. Shared memory and views of
  * more than 64 members follow the rule. Errors: RU_E_DATA when not every byte of every gradient is
- * in `parts` once; RU_E_LIMIT, about 2000 sums; RU_E_MEM. */
+ * in `parts` once, or one names an algorithm that is none or the star; RU_E_LIMIT, about 2000 sums;
+ * RU_E_MEM. */
 RU_MUST_USE ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
                                            const char *barrier, ru_err *err);
 

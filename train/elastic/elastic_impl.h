@@ -248,7 +248,9 @@ typedef struct rui_el_reduce {
     uint32_t n_rule;
     ru_elastic_part *table; /* [RU_ELASTIC_BUCKETS_MAX] the owner's; NULL: none */
     uint32_t n_table;
-    const char *barrier;    /* ... and why its steps wait for all sums; NULL: they need not */
+    uint32_t
+        table_members;   /* of the view when it was set: its algorithms are for as many; 0: all */
+    const char *barrier; /* ... and why its steps wait for all sums; NULL: they need not */
     rui_el_bucket *buckets; /* [n_buckets] of the view; GO may bring others than `rule` */
     uint32_t n_buckets;
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
@@ -393,6 +395,8 @@ RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view,
 RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v,
                                     const ru_elastic_part *parts, uint32_t n, ru_arena *arena,
                                     ru_coll_policy_in *asked, ru_err *err);
+/* Is this a view whose sums can go by the algorithms that a table names? */
+bool rui_el_may_follow(const ru_elastic *e, const rui_el_view *v);
 /* Of n buckets, those of the table before them in GO. */
 void rui_el_choices_write(const ru_elastic *e, uint32_t n, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);

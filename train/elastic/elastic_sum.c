@@ -241,6 +241,7 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
         .epoch = e->v.epoch,
         .n_members = e->v.n,
         .local = e->v.local,
+        .follows = e->reduce.sums.plan != 0 && rui_el_leads(e) && rui_el_may_follow(e, &e->v),
         .n_buckets = e->reduce.n_buckets,
         .costs = rui_el_leads(e) && e->reduce.probed_n == e->v.n ? e->reduce.costs : NULL,
         .measured = e->reduce.probed_epoch};
@@ -252,6 +253,7 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
         at[b] = (ru_elastic_bucket){.part = e->reduce.buckets[b].part};
         if (e->reduce.sums.plan != 0 && e->v.choice != NULL) {
             at[b].choice = e->v.choice[b];
+            at[b].part.only = into->follows ? 1 + (uint32_t)e->v.choice[b].algo : 0;
         }
     }
     into->at = at;

@@ -132,7 +132,9 @@ static bool holds_all(const ru_elastic *e, const ru_elastic_part *parts, uint32_
     for (uint32_t b = 0; b < n; b++) {
         const ru_elastic_part *p = &parts[b];
         if (p->first != next || p->offset_bytes != offset || p->n < 1 || p->size_bytes < 4 ||
-            p->size_bytes % 4 != 0 || p->n > e->opt.n_tensors - next || (p->n > 1 && offset > 0)) {
+            p->size_bytes % 4 != 0 || p->only > RU_COLL_ALGOS ||
+            p->only == 1 + (uint32_t)RU_ALGO_HIERARCHY || p->n > e->opt.n_tensors - next ||
+            (p->n > 1 && offset > 0)) {
             return false;
         }
         int64_t whole = 0;
@@ -179,6 +181,7 @@ ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint
     }
     memcpy(r->table, parts, n * sizeof *parts);
     r->n_table = n;
+    r->table_members = e->v.n > 1 ? e->v.n : 0;
     r->barrier = barrier;
     e->lead.change = e->lead.change || (e->v.n > 1 && rui_el_leads(e));
     return RU_OK;

@@ -32,11 +32,11 @@ static ru_status reads(fixture *f, int64_t size_bytes, ru_err *err)
 static void a_table_comes_over_whole(void **state)
 {
     (void)state;
-    static const ru_elastic_part parts[] = {{0, 2, 0, 408},
-                                            {2, 1, 0, 400000},
-                                            {2, 1, 400000, 600000},
-                                            {2, 1, 1000000, 48576},
-                                            {3, 1, 0, 12}};
+    static const ru_elastic_part parts[] = {{0, 2, 0, 408, 0},
+                                            {2, 1, 0, 400000, 0},
+                                            {2, 1, 400000, 600000, 0},
+                                            {2, 1, 1000000, 48576, 0},
+                                            {3, 1, 0, 12, 0}};
     fixture f;
     ru_err err = {0};
     open_fixture(&f);
@@ -92,7 +92,7 @@ static void a_table_that_does_not_fit_is_refused(void **state)
         assert_int_equal(reads(&f, ru_wire_size(&w), &err), RU_E_DATA);
         assert_non_null(strstr(err.text, "table of sums"));
     }
-    static const ru_elastic_part all[] = {{0, 4, 0, 408 + (1 << 20) + 12}};
+    static const ru_elastic_part all[] = {{0, 4, 0, 408 + (1 << 20) + 12, 0}};
     ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
     rui_el_table_write(all, 1, &w);
     for (int64_t cut = 0; cut < ru_wire_size(&w); cut++) {
@@ -140,6 +140,48 @@ static void a_table_that_nobody_can_be_told_is_refused(void **state)
     ru_arena_fini(&f.arena);
 }
 
-RU_TESTS(train_elastic_table, cmocka_unit_test(a_table_comes_over_whole),
+/* The algorithm that a table names holds in views of as many members as it was made for, unless
+ * members share memory, servers add or sums are in the order of ranks. */
+static void algorithms_of_a_table_hold_for_as_many(void **state)
+{
+    (void)state;
+    enum { MEMBERS = 3, NAMED = 1 + RU_ALGO_DOUBLE_TREE };
+    static const ru_elastic_part parts[] = {{0, 3, 0, 1 << 20, NAMED}, {3, 1, 0, 1 << 20, 0}};
+    rui_el_member at[MEMBERS] = {0};
+    for (uint32_t k = 0; k < 6; k++) {
+        fixture f;
+        ru_err err = {0};
+        open_fixture(&f);
+        f.e.reduce.table_members = k == 0 ? 0 : k == 1 ? MEMBERS + 1 : MEMBERS;
+        f.e.opt.deterministic = k == 3;
+        rui_el_view v = {.n = MEMBERS, .at = at, .near = k == 2, .servers = k == 4 ? 1 : 0};
+        assert_ok(rui_el_choose(&f.e, &v, parts, 2, &f.arena, NULL, &err), err);
+        assert_true((v.choice[0].algo == RU_ALGO_DOUBLE_TREE) == (k == 0 || k == 5));
+        assert_true(v.choice[1].algo != RU_ALGO_DOUBLE_TREE);
+        ru_arena_fini(&f.arena);
+    }
+}
+
+static void a_table_that_names_no_algorithm_is_refused(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 3; k++) {
+        fixture f;
+        ru_err err = {0};
+        open_fixture(&f);
+        f.e.arena = &f.arena;
+        const ru_elastic_part all = {0, TENSORS, 0, 408 + (1 << 20) + 12,
+                                     k == 0   ? 1 + RU_ALGO_RING
+                                     : k == 1 ? 1 + RU_ALGO_HIERARCHY
+                                              : 1 + RU_COLL_ALGOS};
+        assert_int_equal(ru_elastic_table_set(&f.e, &all, 1, NULL, &err),
+                         k == 0 ? RU_OK : RU_E_DATA);
+        ru_arena_fini(&f.arena);
+    }
+}
+
+RU_TESTS(train_elastic_table, cmocka_unit_test(algorithms_of_a_table_hold_for_as_many),
+         cmocka_unit_test(a_table_that_names_no_algorithm_is_refused),
+         cmocka_unit_test(a_table_comes_over_whole),
          cmocka_unit_test(a_table_that_does_not_fit_is_refused),
          cmocka_unit_test(a_table_that_nobody_can_be_told_is_refused))

@@ -144,6 +144,31 @@ uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most)
     return hosts;
 }
 
+bool rui_el_may_follow(const ru_elastic *e, const rui_el_view *v)
+{
+    return !v->near && !v->local && v->servers == 0 && !e->opt.deterministic &&
+           v->n <= RUI_EL_PROBED_MAX;
+}
+
+/* [n] algorithms that parts name; NULL: they are to be chosen, all of them. */
+static ru_status given_of(const ru_elastic *e, const rui_el_view *v, const ru_elastic_part *parts,
+                          uint32_t n, ru_arena *arena, const int64_t **out, ru_err *err)
+{
+    uint32_t made_for = e->reduce.table_members;
+    bool follows = rui_el_may_follow(e, v) && (made_for == 0 || made_for == v->n);
+    int64_t *given = follows ? RU_NEW(arena, int64_t, n) : NULL;
+    bool any = false;
+    if (follows && given == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to choose collectives");
+    }
+    for (uint32_t b = 0; given != NULL && b < n; b++) {
+        given[b] = parts[b].only;
+        any = any || given[b] != 0;
+    }
+    *out = any ? given : NULL;
+    return RU_OK;
+}
+
 ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_part *parts,
                         uint32_t n, ru_arena *arena, ru_coll_policy_in *asked, ru_err *err)
 {
@@ -168,6 +193,8 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_pa
     for (uint32_t b = 0; b < n; b++) {
         sizes[b] = parts[b].size_bytes;
     }
+    const int64_t *given = NULL;
+    RU_TRY(given_of(e, v, parts, n, arena, &given, err));
     uint32_t most = 0, hosts = v->near ? rui_el_hosts(v, &most) : 0;
     ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
                             .n_ranks = v->n,
@@ -178,6 +205,7 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_pa
                             .mesh_max = RUI_EL_PROBED_MAX,
                             .sizes_bytes = sizes,
                             .n_sizes = n,
+                            .given = given,
                             .overhead = large ? LARGE_OVERHEAD : 0.05,
                             /* a server adds in rank order as well */
                             .deterministic = e->opt.deterministic && v->servers == 0,

@@ -192,6 +192,7 @@ typedef struct rui_capture {
 typedef struct rui_plan_view {
     uint32_t epoch, n_ranks, depth;
     uint32_t measured; /* the view in which its costs were measured */
+    bool follows;      /* sums go by the algorithms that a table names */
     /* as ru_elastic_facts */
     int64_t aside_said_bytes, aside_bytes, server_said_bytes, server_bytes;
     char why[160]; /* depth 1: the reason, a sentence without full stop */

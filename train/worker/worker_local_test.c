@@ -123,7 +123,7 @@ static uint32_t close_group(side *s)
 /* Both sum two buckets, the second first here and last there. */
 static void sum_both(pair *p, uint32_t epoch)
 {
-    static const ru_elastic_part part[] = {{0, 1, 0, 4 * FLOATS}, {1, 1, 0, 4}};
+    static const ru_elastic_part part[] = {{0, 1, 0, 4 * FLOATS, 0}, {1, 1, 0, 4, 0}};
     uint32_t seq[2];
     for (uint32_t i = 0; i < 2; i++) {
         seq[i] = open_group(p, i, epoch);

@@ -46,6 +46,7 @@ void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elasti
     p->told = (rui_plan_view){.epoch = s->epoch,
                               .n_ranks = s->n_members,
                               .depth = f->depth,
+                              .follows = s->follows,
                               .measured = s->measured,
                               .aside_said_bytes = f->aside_said_bytes,
                               .aside_bytes = f->aside_bytes};
@@ -109,8 +110,8 @@ static ru_status ask(const rui_worker *w, ru_sums_method method, ru_sums_grad **
     }
     ru_coll_cost costs[RU_COLL_ALGOS];
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        costs[a] = w->plan.costs_now[a];
-        costs[a].beta_ns *= w->plan.slower;
+        costs[a] = ru_cost_coll_slower(&w->plan.costs_now[a], RU_COLL_ALL_REDUCE, (ru_coll_algo)a,
+                                       w->plan.view.n_ranks, w->plan.slower);
     }
     const ru_sums_facts f = {.step_ns = step_ns,
                              .n_steps = n,
@@ -133,6 +134,9 @@ static ru_status table_of(const rui_worker *w, const ru_sums_in *q, const ru_sum
     ru_sums_part *parts;
     uint32_t n_parts;
     RU_TRY(ru_sums_table(q, plan, grads, w->list.n_tensors, arena, &parts, &n_parts, err));
+    for (uint32_t k = 0; k < n_parts && !w->plan.view.follows; k++) {
+        parts[k].only = 0; /* another one is chosen whatever the plan says */
+    }
     return ru_sums_cuts(parts, n_parts, w->list.tensor_bytes, RU_ELASTIC_CUTS_MAX, arena, out, n,
                         err);
 }
@@ -151,7 +155,13 @@ static void hand_over(rui_worker *w, const ru_elastic_part *parts, uint32_t n, c
 
 static bool in_force(const rui_worker *w, const ru_elastic_part *parts, uint32_t n)
 {
-    return n == w->buckets.n && memcmp(parts, w->buckets.at, n * sizeof *parts) == 0;
+    bool same = n == w->buckets.n;
+    for (uint32_t k = 0; same && k < n; k++) {
+        const ru_elastic_part *a = &parts[k], *b = &w->buckets.at[k];
+        same = a->first == b->first && a->n == b->n && a->offset_bytes == b->offset_bytes &&
+               a->size_bytes == b->size_bytes && a->only == b->only;
+    }
+    return same;
 }
 
 /* Played with the same question, what would a step take by the rule? */
