@@ -132,7 +132,7 @@ const ru_node *rui_only_reader(const rui_low *lo, ru_value_id v)
 rui_buf rui_buf_new(rui_low *lo, rui_buf_kind kind, int64_t size_bytes)
 {
     if (lo->n_bufs == lo->cap_bufs) {
-        uint32_t cap = lo->cap_bufs == 0 ? 256 : lo->cap_bufs * 2;
+        uint32_t cap = lo->cap_bufs == 0 ? lo->g->n_values + 16 : lo->cap_bufs * 2;
         rui_buf_rec *more = rui_keep(lo, (int64_t)cap * (int64_t)sizeof *more);
         if (more == NULL) {
             return (rui_buf){0};
@@ -418,7 +418,7 @@ void rui_emit_to(rui_low *lo, rui_step_list *list, const rui_step *step, uint32_
         return;
     }
     if (list->n == list->cap) {
-        uint32_t cap = list->cap == 0 ? 64 : list->cap * 2;
+        uint32_t cap = list->cap == 0 ? lo->g->n_nodes + 4 : list->cap * 2;
         rui_step_rec *more = rui_keep(lo, (int64_t)cap * (int64_t)sizeof *more);
         if (more == NULL) {
             return;
