@@ -108,6 +108,13 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
                        "raise train.accumulate or train.memory, or start more workers",
                        n, (int)(t.n > 2 ? t.n - 2 : 0), t.p);
     }
+    ru_pipe_schedule schedule = (ru_pipe_schedule)job->train.pipeline.schedule;
+    if (w == NULL && ways->layers.held != NULL && ru_pipe_flows_on(schedule)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.pipeline.schedule is %s, which cannot divide layers that share a "
+                       "parameter, and several have '%s'; choose flush or gpipe",
+                       ru_pipe_schedule_names[schedule], ways->layers.held);
+    }
     if (w == NULL) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "no cut of the %u measured layers keeps %u workers busy; use fewer workers, "

@@ -1,5 +1,6 @@
 #include "train/pipe/measure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -281,6 +282,23 @@ static int64_t crossing(const ru_stages *s, uint32_t k, int64_t micro)
     return sum;
 }
 
+static ru_status list_held(const meter *m, ru_pipe_layers *l, ru_err *err)
+{
+    ru_pipe_held *at = RU_NEW(m->arena, ru_pipe_held, m->stages.n_edges + 1);
+    if (at == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 0; i < m->stages.n_edges; i++) {
+        const ru_stage_edge *e = &m->stages.edges[i];
+        if (e->held) {
+            at[l->n_helds++] = (ru_pipe_held){e->from, e->to, e->out.v, ru_type_bytes(&e->type)};
+        }
+    }
+    l->helds = at;
+    l->held = ru_stages_held(&m->stages);
+    return RU_OK;
+}
+
 static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
 {
     int64_t slots = 0, params = 0, micro = l->micro;
@@ -297,7 +315,7 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
         slots += rui_meter_bytes(&s->step.graph, RU_ROLE_SLOT);
         l->cross_bytes[k] = crossing(&m->stages, k, micro);
     }
-    l->held = ru_stages_held(&m->stages);
+    RU_TRY(list_held(m, l, err));
     l->state = params > 0 ? 1 + (double)slots / (double)params : 1;
     return RU_OK;
 }
@@ -562,6 +580,53 @@ static double step_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double byte
     return slowest * (micro + p->n_stages - 1) / micro + sums;
 }
 
+/* Is the parameter between two stages, and no earlier entry between the same ones? */
+static bool is_apart(const ru_pipe_layers *l, const ru_pipe_plan *p, uint32_t held)
+{
+    const ru_pipe_held *h = &l->helds[held];
+    bool is = p->stage_of[h->from] != p->stage_of[h->to];
+    for (uint32_t i = 0; i < held && is; i++) {
+        const ru_pipe_held *o = &l->helds[i];
+        is = o->from != h->from || o->value != h->value || p->stage_of[o->to] != p->stage_of[h->to];
+    }
+    return is;
+}
+
+/* Links of a micro-batch into `at`. Cuts count a parameter of two layers in all boundaries between
+ * them, but it goes past the stages in between: its new value, once a step, before what the step
+ * sends, its gradients when those of the activations have gone. */
+static uint32_t put_links(const ru_pipe_layers *l, const ru_pipe_plan *p, int64_t micro,
+                          double bytes_per_s, ru_pipe_play_link *at)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n_helds; i++) {
+        const ru_pipe_held *h = &l->helds[i];
+        int64_t ns = (int64_t)(1e9 * (double)h->bytes / (double)micro / bytes_per_s);
+        if (is_apart(l, p, i)) {
+            at[n++] = (ru_pipe_play_link){p->stage_of[h->from], p->stage_of[h->to], ns};
+        }
+    }
+    for (uint32_t k = 0; k + 1 < p->n_stages; k++) {
+        double bytes = p->stages[k].cut_bytes;
+        for (uint32_t i = 0; i < l->n_helds; i++) {
+            const ru_pipe_held *h = &l->helds[i];
+            bool over = p->stage_of[h->from] <= k && p->stage_of[h->to] > k;
+            bytes -= over ? (double)(((int64_t)l->micro + 1) * h->bytes / 2) : 0;
+        }
+        int64_t sent = (int64_t)(1e9 * fmax(bytes, 0) / (double)micro / bytes_per_s);
+        at[n++] = (ru_pipe_play_link){k, k + 1, sent};
+        at[n++] = (ru_pipe_play_link){k + 1, k, sent};
+    }
+    for (uint32_t i = 0; i < l->n_helds; i++) {
+        const ru_pipe_held *h = &l->helds[i];
+        int64_t ns = (int64_t)(1e9 * (double)h->bytes / bytes_per_s);
+        if (is_apart(l, p, i)) {
+            at[n++] = (ru_pipe_play_link){p->stage_of[h->to], p->stage_of[h->from], ns};
+        }
+    }
+    return n;
+}
+
 /* A step of stages of one worker each: their fixed lists, played. What a link of the plan carries
  * forward comes back as gradients, at the same time in the other direction. */
 static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double bytes_per_s,
@@ -569,7 +634,7 @@ static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double
 {
     uint32_t n = p->n_stages, on = ru_pipe_flows_on(l->schedule);
     int64_t *ns = RU_NEW(arena, int64_t, 3 * (int64_t)n), micro = on ? 1 : l->micro;
-    ru_pipe_play_link *link = RU_NEW(arena, ru_pipe_play_link, 2 * (int64_t)n);
+    ru_pipe_play_link *link = RU_NEW(arena, ru_pipe_play_link, 2 * ((int64_t)n + l->n_helds));
     ru_pipe_play played;
     if (ns == NULL || link == NULL) {
         return full(err);
@@ -580,11 +645,6 @@ static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double
         ns[n + p->stage_of[k]] += l->backward_ns[k] / micro;
         ns[2 * n + p->stage_of[k]] += l->update_ns[k];
     }
-    for (uint32_t k = 0; k + 1 < n; k++) {
-        int64_t sent = (int64_t)(1e9 * p->stages[k].cut_bytes / (double)micro / bytes_per_s);
-        link[2 * k] = (ru_pipe_play_link){k, k + 1, sent};
-        link[2 * k + 1] = (ru_pipe_play_link){k + 1, k, sent};
-    }
     const ru_pipe_play_in in = {.n = n,
                                 .micro = (uint32_t)micro,
                                 .schedule = l->schedule,
@@ -592,7 +652,7 @@ static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double
                                 .backward_ns = ns + n,
                                 .update_ns = ns + 2 * n,
                                 .links = link,
-                                .n_links = 2 * (n - 1)};
+                                .n_links = put_links(l, p, micro, bytes_per_s, link)};
     RU_TRY(ru_pipe_play_step(&in, arena, &played, err));
     *s = 1e-9 * (double)played.step_ns;
     return RU_OK;

@@ -21,6 +21,13 @@ typedef struct ru_pipe_share {
                              and ns is 0 */
 } ru_pipe_share;
 
+/* A parameter that two layers have: its new value goes from one worker to the other in each step,
+ * its gradient comes back for each micro-batch, past the stages between them. */
+typedef struct ru_pipe_held {
+    uint32_t from, to, value; /* layers; what has the same `value` and `from` is one parameter */
+    int64_t bytes;
+} ru_pipe_held;
+
 typedef struct ru_pipe_layers {
     const char **name; /* [n] a cut begins the stage of layer k with name[k]; name[0]: the first */
     uint32_t n;
@@ -28,10 +35,12 @@ typedef struct ru_pipe_layers {
                                         */
     int64_t *update_ns; /* [n] of a step; a plan asks for it as a part of the backward one */
     int64_t *param_bytes;
-    bool *stats;          /* [n] it has running statistics */
-    int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones; of a
-                             parameter on both sides half of its gradients and its new value */
-    const char *held;     /* such a parameter; NULL: there is none */
+    bool *stats;               /* [n] it has running statistics */
+    int64_t *cross_bytes;      /* [n] of a batch, forward, between layer k and the later ones; of a
+                                  parameter on both sides half of its gradients and its new value */
+    const ru_pipe_held *helds; /* [n_helds] */
+    uint32_t n_helds;
+    const char *held; /* name of one; NULL: there is none */
     uint32_t micro;
     ru_pipe_schedule schedule;
     double state;                /* bytes of gradients and slots per byte of parameters */

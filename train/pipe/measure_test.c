@@ -122,6 +122,32 @@ static void the_lists_are_played(void **state)
     ru_arena_fini(&arena);
 }
 
+/* Three stages of 1 ms forward and 1 ms back, activations that take 1 ms on a link, and a parameter
+ * of the first and the last one that takes 3: its value goes first, its gradient last. With
+ * one micro-batch: F0, value, cut, F1, cut, F2, B2, cut, then B1 and cut beside the gradient, B0.
+ */
+static void a_shared_parameter_passes_the_stages_between(void **state)
+{
+    (void)state;
+    const ru_pipe_held held = {.from = 0, .to = 2, .value = 1, .bytes = 3000000};
+    layers x;
+    ru_arena arena;
+    ru_err err = {0};
+    ru_pipe_choice c;
+    ru_arena_init(&arena, 0);
+    init(&x, 3, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        x.forward[i] = x.backward[i] = 1000000;
+        x.cross[i] = i < 2 ? 1000000 + 3000000 : 0;
+    }
+    x.l.helds = &held;
+    x.l.n_helds = 1;
+    assert_ok(ru_pipe_choose(&x.l, 3, 1e9, &arena, &c, &err), err);
+    assert_int_equal(c.n_cut, 2);
+    assert_true(fabs(c.pipeline_s - 0.001 * (1 + 3 + 1 + 1 + 1 + 1 + 1 + 1 + 3 + 1)) < 1e-7);
+    ru_arena_fini(&arena);
+}
+
 /* Convolutions with few weights before products with many: over a slow network the weights stay
  * where they are, over a fast one each worker has all of them. */
 static void the_network_decides(void **state)
@@ -312,6 +338,7 @@ static void sums_of_micro_batches_are_told(void **state)
 }
 
 RU_TESTS(train_measure, cmocka_unit_test(the_lists_are_played),
+         cmocka_unit_test(a_shared_parameter_passes_the_stages_between),
          cmocka_unit_test(sums_of_micro_batches_are_told),
          cmocka_unit_test(a_stage_gets_several_workers),
          cmocka_unit_test(two_workers_get_the_best_cut), cmocka_unit_test(the_network_decides),

@@ -1,5 +1,7 @@
 #include "train/pipe/ways.h"
 
+#include <math.h>
+
 #include "plan/cut/place.h"
 #include "train/pipe/meter.h"
 
@@ -159,7 +161,8 @@ static ru_status list_placed(const ru_ways *w, double bytes_per_s, int64_t memor
             ru_arena_printf(w->meter->arena, "the shortest placed step takes %u of %u workers",
                             out->placed.used, out->workers);
     }
-    out->step_s = out->placed.step_s;
+    /* Who has a layer that reads samples reads all of them. */
+    out->step_s = fmax(out->placed.step_s, 1e-9 * (double)w->layers.read_ns);
     out->memory_bytes = out->placed.memory_bytes;
     out->net_bytes = (double)out->placed.sent_bytes;
     return RU_OK;

@@ -59,6 +59,11 @@ static void memory_bounds_the_ways(void **state)
     for (uint32_t k = 0; k < n; k++) {
         assert_true(all[k].fits && all[k].memory_bytes > 0 && all[k].step_s > 0);
     }
+    w.layers.read_ns = 400000000; /* no step is shorter; data-parallel workers divide it */
+    assert_ok(ru_ways_list(&w, 2, 1e9, 0, some, &m, &err), err);
+    assert_true(way_of(some, m, RU_WAY_DATA)->step_s >= 0.2);
+    assert_true(way_of(some, m, RU_WAY_FLUSH)->step_s >= 0.4);
+    assert_true(way_of(some, m, RU_WAY_PLACED)->step_s >= 0.4);
     for (int64_t memory = flush->memory_bytes; memory > 1000; memory /= 2) {
         assert_ok(ru_ways_list(&w, 2, 1e9, memory, some, &m, &err), err);
         for (uint32_t k = 0; k < m; k++) {
