@@ -27,7 +27,7 @@ typedef struct ru_run_report_options {
     int64_t steps, epochs; /* whole run; 0: open */
     int64_t samples_epoch; /* of one epoch */
     const char *objective; /* name of what a step reports as its loss; NULL: "loss" */
-    bool exact;            /* people see each step's loss, not a smoothed one */
+    bool exact;            /* people see loss and accuracy of each step, not smoothed ones */
     bool messages;         /* frames for a launcher on stdout (run/message.h), no JSON */
     bool progress;         /* ... with the progress, which the launcher draws on a terminal */
 } ru_run_report_options;

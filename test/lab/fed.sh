@@ -170,6 +170,13 @@ grep -q 'is of other clients; resume with the --clients' other.log || fail "othe
 cmp -s whole/checkpoints/000000060/model.safetensors cut/checkpoints/000000060/model.safetensors || fail "a simulation that was killed differs"
 cmp -s whole/federation/000000060 cut/federation/000000060 || fail "the state of a simulation that was killed differs"
 cmp -s <(sort -u whole/federation.jsonl) <(sort -u cut/federation.jsonl) || fail "rounds of a simulation that was killed differ"
+python3 - <<'PY' || fail "people are told another accuracy than programs: $(grep '^epoch' sim1.log | tail -1)"
+import json, re
+
+told = re.findall(r"^epoch.* step (\d+)  train loss ([\d.]+) accuracy ([\d.]+) %", open("sim1.log").read(), re.M)
+steps = {r["step"]: r for r in map(json.loads, open("sim1/metrics.jsonl")) if "accuracy" in r}
+assert len(told) > 2 and all(abs(steps[int(s)]["accuracy"] - float(a) / 100) < 1e-4 for s, _, a in told), (told, steps)
+PY
 grep -q 'choice of a round' sim1.log || fail "the simulation does not say how long a choice took"
 "$rubato" fed sim job.yaml --clients 5 --set federated.per_round=6 >/dev/null 2>few.log && fail "more in a round than clients"
 grep -q '5 clients are too few for 6 in a round' few.log || fail "few clients: $(cat few.log)"
