@@ -48,12 +48,13 @@ static const net nets[] = {
 };
 
 static const struct place {
-    const char *name, *rate;
+    const char *name, *rate,
+        *burst; /* about 1 ms of the rate: a piece is not let through at once */
     uint32_t workers;
     double bit_per_s;
-} places[] = {{"4 workers, 100 Mbit/s", "100mbit", 4, 100e6},
-              {"4 workers, 1 Gbit/s", "1gbit", 4, 1e9},
-              {"2 workers, 1 Gbit/s", "1gbit", 2, 1e9}};
+} places[] = {{"4 workers, 100 Mbit/s", "100mbit", "16kb", 4, 100e6},
+              {"4 workers, 1 Gbit/s", "1gbit", "128kb", 4, 1e9},
+              {"2 workers, 1 Gbit/s", "1gbit", "128kb", 2, 1e9}};
 
 typedef enum side { FLUSH, STASH, DATA, MODEL, TORCH, SIDES } side;
 
@@ -270,7 +271,7 @@ static ru_status run_side(const bench_pipe *t, const job *j, side s, double *rat
                           double *peak_bytes, ru_err *err)
 {
     ru_arena *a = t->lab.b->arena;
-    const char *const up[] = {"--rate", j->at->rate, "--burst", "128kb", NULL};
+    const char *const up[] = {"--rate", j->at->rate, "--burst", j->at->burst, NULL};
     const char *yaml = "", *out = ru_path_join(a, t->lab.dir, "run");
     const char *script = ru_path_join(a, ru_bench_scripts(a), "pipe_peer.py");
     const char *cut = words_of(j->cut, a), *keys = keys_of(j, s, a);

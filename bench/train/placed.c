@@ -34,17 +34,18 @@ static const struct net {
 } nets[] = {{"branches", false, 32}, {"towers", true, 32}};
 
 static const struct place {
-    const char *name, *rate;
+    const char *name, *rate,
+        *burst; /* about 1 ms of the rate: a piece is not let through at once */
     double bit_per_s;
     uint32_t workers;
     const char *quota[RU_LAB_WORKERS_MAX]; /* the largest first */
 } places[] = {
-    {"2 workers, 50 Mbit/s", "50mbit", 50e6, 2, {"60", "40"}},
-    {"2 workers, 200 Mbit/s", "200mbit", 200e6, 2, {"60", "40"}},
-    {"2 workers, 1 Gbit/s", "1gbit", 1e9, 2, {"60", "40"}},
-    {"4 workers, 50 Mbit/s", "50mbit", 50e6, 4, {"60", "40", "30", "20"}},
-    {"4 workers, 200 Mbit/s", "200mbit", 200e6, 4, {"60", "40", "30", "20"}},
-    {"4 workers, 1 Gbit/s", "1gbit", 1e9, 4, {"60", "40", "30", "20"}},
+    {"2 workers, 50 Mbit/s", "50mbit", "8kb", 50e6, 2, {"60", "40"}},
+    {"2 workers, 200 Mbit/s", "200mbit", "32kb", 200e6, 2, {"60", "40"}},
+    {"2 workers, 1 Gbit/s", "1gbit", "128kb", 1e9, 2, {"60", "40"}},
+    {"4 workers, 50 Mbit/s", "50mbit", "8kb", 50e6, 4, {"60", "40", "30", "20"}},
+    {"4 workers, 200 Mbit/s", "200mbit", "32kb", 200e6, 4, {"60", "40", "30", "20"}},
+    {"4 workers, 1 Gbit/s", "1gbit", "128kb", 1e9, 4, {"60", "40", "30", "20"}},
 };
 
 static const char *const quotas[] = {"60", "40", "30", "20"};
@@ -236,7 +237,7 @@ static ru_status run_side(const bench_placed *t, const job *j, side s, double *s
 {
     ru_arena *a = t->lab.b->arena;
     const answer *x = &j->answers[s];
-    const char *const up[] = {"--rate", j->at->rate, "--burst", "128kb", NULL};
+    const char *const up[] = {"--rate", j->at->rate, "--burst", j->at->burst, NULL};
     const char *yaml, *out = ru_path_join(a, t->lab.dir, "run");
     const char *keys =
         x->workers > 1
