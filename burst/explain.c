@@ -70,9 +70,10 @@ static void put_row(ru_table *t, const json_t *o)
     ru_table_f64(t, number(o, "clients"), 1);
     put_seconds(t, number(o, "latency_s"));
     put_seconds(t, number(o, "predicted_s"));
-    ru_table_f64(t, number(o, "level"), 2);
+    const uint32_t decimals = number(o, "cap") < 1e6 ? 2 : 0; /* bytes have none */
+    ru_table_f64(t, number(o, "level"), decimals);
     if (isfinite(number(o, "level_predicted"))) {
-        ru_table_f64(t, number(o, "level_predicted"), 2);
+        ru_table_f64(t, number(o, "level_predicted"), decimals);
     } else {
         ru_table_none(t);
     }
@@ -162,6 +163,10 @@ ru_status ru_burst_explain(const char *folder, uint32_t rows, ru_arena *arena, r
     }
     ru_status st = ru_table_print(&t, 0, out, err);
     put_totals(&all, out);
+    const char *of = word(last, "resource");
+    if (of[0] != 0 && strcmp(of, "cpu") != 0) {
+        ru_text_putf(out, "speed and credits are those of the %s\n", of);
+    }
     put_meter(last, "disk", out);
     put_meter(last, "network", out);
     json_decref(last);

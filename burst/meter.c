@@ -17,18 +17,36 @@ static const int64_t tc_ns = 5 * INT64_C(1000000000);
 /* -- the bucket ----------------------------------------------------------------------------------
  */
 
+void ru_meter_let(ru_meter *m, double rate)
+{
+    RU_CHECK(rate > 0);
+    m->rate = rate;
+    if (m->opt->kind == RU_METER_DISK_OPS) {
+        m->io.read_ops_s = m->io.write_ops_s = (int64_t)fmax(rate, 1);
+    } else {
+        m->io.read_bytes_s = m->io.write_bytes_s = (int64_t)fmax(rate, 1);
+    }
+}
+
+double ru_meter_used(ru_meter *m, int64_t count)
+{
+    RU_CHECK(count >= 0);
+    double used = m->known && count > m->count ? (double)(count - m->count) : 0;
+    m->known = true;
+    m->count = count;
+    return used;
+}
+
 bool ru_meter_step(ru_meter *m, int64_t count, ru_time now)
 {
     ru_credit_rules r = m->opt->rules;
     double dt_s = m->known ? 1e-9 * (double)ru_time_since(now, m->last) : 0;
-    double used = m->known && count > m->count ? (double)(count - m->count) : 0;
     if (count < 0 || (m->known && dt_s <= 0)) {
         return false;
     }
     m->begun = m->known ? m->begun : now;
     m->last = now;
-    m->count = count;
-    m->known = true;
+    double used = ru_meter_used(m, count);
     m->used += used;
     if (dt_s > 0) {
         /* What waited in queues below the counter passes at once. */
@@ -41,12 +59,7 @@ bool ru_meter_step(ru_meter *m, int64_t count, ru_time now)
     }
     double rate = m->limited ? r.earn : r.burst;
     bool other = rate != m->rate;
-    m->rate = rate;
-    if (m->opt->kind == RU_METER_DISK_OPS) {
-        m->io.read_ops_s = m->io.write_ops_s = (int64_t)fmax(rate, 1);
-    } else {
-        m->io.read_bytes_s = m->io.write_bytes_s = (int64_t)fmax(rate, 1);
-    }
+    ru_meter_let(m, rate);
     return other;
 }
 
@@ -172,12 +185,15 @@ ru_status ru_meter_set(ru_meter *m, ru_err *err)
         return RU_OK;
     }
     put_handle(m->opt, handle);
-    /* A packet must fit; ten milliseconds of the rate hide the kernel's timer. */
+    /* Ten milliseconds of the rate hide the kernel's timer. What waits must fit into the bucket,
+     * also when the rate falls: the kernel never sends a packet that is larger, nor any behind it,
+     * and hands down up to 64 KiB as one. A second of the rate may wait before packets are dropped,
+     * after which a client would wait for its timeout. */
     (void)snprintf(rate, sizeof rate, "%.0fbit", fmax(bits, 8000));
-    (void)snprintf(burst, sizeof burst, "%.0f", fmax(m->rate / 100, 16 << 10));
+    (void)snprintf(burst, sizeof burst, "%.0f", fmax(m->rate / 100, 68 << 10));
     const char *argv[] = {"tc",     "qdisc",   "replace", "dev",  m->opt->at, "root",
                           "handle", handle,    "tbf",     "rate", rate,       "burst",
-                          burst,    "latency", "50ms",    NULL};
+                          burst,    "latency", "1s",      NULL};
     ru_status st = tc(argv, said, sizeof said, err);
     return st == RU_OK
                ? st

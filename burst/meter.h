@@ -1,6 +1,6 @@
 /* The bucket of a disk or a network card that a service uses: what it counts, what is left, and the
- * rate that an empty one leaves. The speed of the service is chosen for the processor alone
- * (burst/pace.h).
+ * rate that an empty one leaves. Where the speed of the service is chosen for it (burst/pace.h),
+ * the bucket is kept there, and this only counts and bounds.
  *
  *   disk      bytes or operations of the service's control group on one device, both ways; bounded
  *             by the group's controller, each way
@@ -57,6 +57,10 @@ RU_MUST_USE ru_status ru_meter_open(ru_meter *m, const ru_meter_options *o, ru_a
 int64_t ru_meter_count(const ru_meter *m, const ru_group *group);
 /* `count` of the counter at `now`; true: m->rate is another one. */
 bool ru_meter_step(ru_meter *m, int64_t count, ru_time now);
+/* In place of ru_meter_step where another one keeps the bucket: tokens since the last count, and
+ * the rate from now on. */
+double ru_meter_used(ru_meter *m, int64_t count);
+void ru_meter_let(ru_meter *m, double rate);
 /* A window ends: use, empty_s and alarm. */
 void ru_meter_window(ru_meter *m, ru_time now);
 /* Network: let m->rate be in force. Disk: m->io is, as a limit for ru_group_set. */

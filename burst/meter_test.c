@@ -46,6 +46,24 @@ static void the_level_is_the_sum(void **state)
     assert_true(alarms >= 1 && alarms <= 4); /* once for each time that it runs out */
 }
 
+/* Where another one keeps the bucket, it only counts and bounds. */
+static void it_counts_for_another(void **state)
+{
+    (void)state;
+    const ru_meter_options o = {
+        .kind = RU_METER_DISK_BYTES, .name = "disk", .rules = {1, 10, 100}, .level = 7};
+    ru_meter m = {.opt = &o, .bucket = {.earned = o.level}};
+    assert_near(ru_meter_used(&m, 1000), 0, 0); /* what was before is nobody's */
+    assert_near(ru_meter_used(&m, 1300), 300, 0);
+    assert_near(ru_meter_used(&m, 200), 0, 0); /* another counter */
+    assert_near(ru_meter_used(&m, 250), 50, 0);
+    ru_meter_let(&m, 12.9);
+    assert_true(m.io.read_bytes_s == 12 && m.io.write_bytes_s == 12 && m.io.read_ops_s == 0);
+    ru_meter_let(&m, 0.1);
+    assert_int_equal(m.io.write_bytes_s, 1); /* 0 would be no limit */
+    assert_near(ru_credit_level(&m.bucket), 7, 0);
+}
+
 static void odd_counts(void **state)
 {
     (void)state;
@@ -95,4 +113,4 @@ static void what_is_missing_is_said(void **state)
 }
 
 RU_TESTS(burst_meter, cmocka_unit_test(the_level_is_the_sum), cmocka_unit_test(odd_counts),
-         cmocka_unit_test(what_is_missing_is_said))
+         cmocka_unit_test(it_counts_for_another), cmocka_unit_test(what_is_missing_is_said))

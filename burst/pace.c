@@ -15,8 +15,7 @@ static const double busy_max = 0.9; /* of a processor that clients who wait keep
 static const double margin_gain = 0.1, margin_max = 0.5, late_share = 0.05;
 static const double clients_min = 0.9; /* fewer do not wait for answers: there is one at least */
 static const double more_clients = 2;
-static const double late_by = 1.5;     /* of what was predicted: else it is chance */
-static const double cores_min = 0.002; /* what the kernel can bound */
+static const double late_by = 1.5; /* of what was predicted: else it is chance */
 
 ru_status ru_pace_init(ru_pace *p, const ru_pace_options *o, uint64_t seed, ru_err *err)
 {
@@ -30,11 +29,12 @@ ru_status ru_pace_init(ru_pace *p, const ru_pace_options *o, uint64_t seed, ru_e
                    .predicted_s = (double)NAN,
                    .level_predicted = (double)NAN,
                    .rng = ru_rng_from(seed, 1)};
+    RU_CHECK(o->servers > 0 && o->rate_min > 0);
     if (!(o->rules.earn > 0) || o->rules.earn >= o->rules.burst) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "%g credits an hour are what %g cores use at full speed, so there is "
-                       "nothing to save; expected fewer than %g",
-                       o->rules.earn * 3600, o->cores, o->rules.burst * 3600);
+                       "the %s earns %g credits an hour and uses %g at full speed, so there is "
+                       "nothing to save; expected fewer than it uses",
+                       o->resource, o->rules.earn * 3600, o->rules.burst * 3600);
     }
     if (o->begin.earned > o->rules.cap) {
         return RU_FAIL(err, RU_E_CONFIG, "a level of %g credits is above the cap of %g",
@@ -67,13 +67,13 @@ static double speed_of(const ru_pace *p, uint32_t point)
 /* An empty bucket leaves what it earns, as the machine itself would. */
 static void put_quota(ru_pace *p, ru_pace_effects *fx)
 {
-    double cores = p->speed * p->opt.cores;
+    double rate = p->speed * p->opt.rules.burst;
     if (p->limited) {
-        cores = fmin(cores, p->opt.cores * p->opt.rules.earn / p->opt.rules.burst);
+        rate = fmin(rate, p->opt.rules.earn);
     }
-    cores = fmax(cores, cores_min);
-    if (cores != p->cores) {
-        p->cores = fx->cores = cores;
+    rate = fmax(rate, p->opt.rate_min);
+    if (rate != p->rate) {
+        p->rate = fx->rate = rate;
         fx->quota = true;
     }
 }
@@ -81,7 +81,7 @@ static void put_quota(ru_pace *p, ru_pace_effects *fx)
 static void begin_window(ru_pace *p, ru_time now)
 {
     p->sum.begun = now;
-    p->sum.cpu_s = p->sum.latency_s = 0;
+    p->sum.used = p->sum.latency_s = 0;
     p->sum.requests = p->sum.heard = p->sum.n = 0;
     p->sum.empty = p->limited;
 }
@@ -98,16 +98,15 @@ static void begin_point(ru_pace *p, ru_pace_effects *fx)
 
 static void account(ru_pace *p, const ru_pace_tick *t)
 {
-    RU_CHECK(t->cpu_ns >= 0);
+    RU_CHECK(t->used >= 0);
     double dt_s = 1e-9 * (double)ru_time_since(t->now, p->last);
     p->last = t->now;
     if (dt_s <= 0) {
         return;
     }
-    double used = 1e-9 * (double)t->cpu_ns / 60; /* a credit is a core for a minute */
     ru_credit_rules r = p->opt.rules;
-    r.burst = fmax(r.burst, used / dt_s); /* the kernel's quota may let a little more pass */
-    (void)ru_credit_run(&r, &p->bucket, used / dt_s, dt_s * p->opt.clock);
+    r.burst = fmax(r.burst, t->used / dt_s); /* the kernel's limit may let a little more pass */
+    (void)ru_credit_run(&r, &p->bucket, t->used / dt_s, dt_s * p->opt.clock);
     double level = ru_credit_level(&p->bucket);
     bool was = p->limited;
     p->limited = level <= 0 || (was && level < r.burst * dt_s * p->opt.clock * 2);
@@ -118,7 +117,7 @@ static void hear(ru_pace *p, const ru_pace_tick *t)
 {
     ru_pace_sum *s = &p->sum;
     RU_CHECK(t->n <= t->requests);
-    s->cpu_s += 1e-9 * (double)t->cpu_ns;
+    s->used += t->used;
     s->requests += t->requests;
     for (uint32_t k = 0; k < t->n; k++) {
         s->latency_s += t->latency_s[k];
@@ -267,7 +266,7 @@ static void measure(ru_pace *p, ru_time now, ru_pace_record *r)
                           .predicted_s = p->predicted_s,
                           .level = ru_credit_level(&p->bucket),
                           .level_predicted = p->level_predicted,
-                          .use = s->cpu_s / 60 / took_s,
+                          .use = s->used / took_s,
                           .next_s = (double)NAN,
                           .stretch = 1};
     r->empty_s = ru_credit_empty_s(&p->opt.rules, &p->bucket, r->use);
@@ -277,7 +276,7 @@ static void measure(ru_pace *p, ru_time now, ru_pace_record *r)
     }
     bool profile = p->phase == RU_PACE_PROFILE && p->opt.clients[0] != 0;
     if (s->requests >= REQUESTS_MIN) {
-        double need = s->cpu_s / 60 / s->requests;
+        double need = s->used / s->requests;
         p->need = p->need > 0 ? 0.7 * p->need + 0.3 * need : need;
         if (profile && p->point == 0) {
             rui_pace_learn_think(p, r->rate, p->opt.clients[0], mean_s);

@@ -1,7 +1,7 @@
-/* The speed of one service on a machine with processor credits: a step machine. Its driver tells
- * it every tick what the service used and which requests ended; it keeps the bucket
- * (cost/credit.h) and, at the end of each window, says how many cores the service may use from now
- * on.
+/* The speed of one service on a machine with credits of a processor, a disk or a network card: a
+ * step machine. Its driver tells it every tick what the service used and which requests ended; it
+ * keeps the bucket (cost/credit.h) and, at the end of each window, says at which rate the service
+ * may use tokens from now on. A token is a core for a minute, a byte, or an operation.
  *
  *   PROFILE   5 speeds x 3 loads, one window each; then the latency model is fitted
  *   FULL      full speed: nothing to save, no model, or stood down
@@ -37,10 +37,12 @@ enum {
 };
 
 typedef struct ru_pace_options {
-    ru_credit_rules rules; /* in seconds of the bucket's clock; burst: all cores */
+    const char *resource;  /* cpu, disk or network */
+    ru_credit_rules rules; /* in seconds of the bucket's clock; burst: full speed */
     ru_credit begin;
-    double clock; /* seconds of the bucket's clock in one of ours */
-    double cores; /* at full speed */
+    double clock;     /* seconds of the bucket's clock in one of ours */
+    uint32_t servers; /* that share full speed: cores; > 0 */
+    double rate_min;  /* tokens per second that the kernel can bound */
     double slo_s, quantile, margin, gain_min, reserve_s, speed_min;
     double think_s; /* of clients, as long as no profile with a load of its own has told it */
     int64_t window_ns;
@@ -49,7 +51,7 @@ typedef struct ru_pace_options {
 
 typedef struct ru_pace_tick {
     ru_time now;
-    int64_t cpu_ns;          /* that the service used since the last tick */
+    double used;             /* tokens since the last tick, >= 0 */
     uint32_t requests;       /* that ended since then */
     const double *latency_s; /* [n] of these, or of some drawn from them */
     uint32_t n;
@@ -85,8 +87,8 @@ typedef struct ru_pace_record {
 
 typedef struct ru_pace_effects {
     bool quota;
-    double cores; /* the service may use so many from now on */
-    bool load;    /* the profile's load: so many clients from now on; 0: none */
+    double rate; /* tokens per second that the service may use from now on */
+    bool load;   /* the profile's load: so many clients from now on; 0: none */
     uint32_t clients;
     bool record;
     ru_pace_record window;
@@ -101,7 +103,7 @@ typedef struct ru_pace_kept {
 /* What a window measures. */
 typedef struct ru_pace_sum {
     ru_time begun;
-    double cpu_s, latency_s;
+    double used, latency_s;      /* tokens */
     uint32_t requests, heard, n; /* heard: latencies; n: of these kept below */
     double kept[RU_PACE_HEARD];
     bool empty;
@@ -115,7 +117,7 @@ typedef struct ru_pace {
     uint32_t window; /* number of the current one */
     ru_time last;    /* tick */
     bool begun, limited, settling, alarmed;
-    double speed, cores; /* decided, and told last */
+    double speed, rate; /* decided, and told last */
     ru_pace_sum sum;
     ru_pace_kept kept[RU_PACE_KEPT];
     uint32_t n_kept, next_kept;

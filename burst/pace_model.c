@@ -10,11 +10,11 @@ enum { GRID = 17 };
 
 static ru_burst_resource resource_of(const ru_pace *p)
 {
-    return (ru_burst_resource){.name = "cpu",
+    return (ru_burst_resource){.name = p->opt.resource,
                                .rules = p->opt.rules,
                                .now = p->bucket,
                                .need = p->need,
-                               .servers = (uint32_t)fmax(1, ceil(p->opt.cores))};
+                               .servers = p->opt.servers};
 }
 
 static uint32_t whole(double clients)
@@ -93,8 +93,9 @@ ru_status rui_pace_fit(ru_pace *p, ru_err *err)
         s == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a profile")
         : !(p->need > 0)
             ? RU_FAIL(err, RU_E_ARG,
-                      "requests came, but the service used no processor time; is it the one that "
-                      "pid_file names?")
+                      "requests came, but the service used nothing of the %s; is it the one that "
+                      "pid_file names?",
+                      p->opt.resource)
         : m < ru_burst_features_n(1)
             ? RU_FAIL(err, RU_E_ARG, "too few requests were measured")
             : ru_burst_fit(&r, 1, &load, s, m, p->opt.quantile, &scratch, &scratch, &model, err);
@@ -151,10 +152,10 @@ static const char *question(ru_pace *p, bool open, double load)
     const ru_burst_resource r = resource_of(p);
     ru_text t = ru_text_arena(&p->arena);
     ru_text_putf(&t,
-                 "{\"resources\":[{\"name\":\"cpu\",\"earn\":%.17g,\"cap\":%.17g,\"burst\":%.17g,"
+                 "{\"resources\":[{\"name\":\"%s\",\"earn\":%.17g,\"cap\":%.17g,\"burst\":%.17g,"
                  "\"level\":%.17g,\"launch\":%.17g,\"need\":%.17g,\"servers\":%u}],",
-                 r.rules.earn, r.rules.cap, r.rules.burst, r.now.earned, r.now.launch, r.need,
-                 r.servers);
+                 r.name, r.rules.earn, r.rules.cap, r.rules.burst, r.now.earned, r.now.launch,
+                 r.need, r.servers);
     if (open) {
         ru_text_putf(&t, "\"load\":{\"rate\":%.17g},", load);
     } else {

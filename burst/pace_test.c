@@ -12,10 +12,12 @@ enum { CLIENTS_MAX = 64, HEARD_MAX = 8192 };
 static const int64_t tick_ns = 100000000;
 static const double mean_s = 0.004; /* of a request on the whole of 0.4 cores: 1.6 ms of a core */
 static const ru_pace_options machine = {
+    .resource = "cpu",
     .rules = {.earn = 2.4 / 3600, .cap = 57.6, .burst = 0.4 / 60},
     .begin = {.earned = 57},
     .clock = 60,
-    .cores = 0.4,
+    .servers = 1,
+    .rate_min = 0.002 / 60,
     .slo_s = 0.15,
     .quantile = 0.95,
     .margin = 0.15, /* windows of 4 s have few requests */
@@ -36,6 +38,7 @@ typedef struct world {
     uint32_t n, clients;
     double rate, think_s, used_s; /* rate > 0: open */
     double longer;                /* than what was profiled each request takes */
+    double tokens;                /* that the machine counts for one of ours; 0: 1 */
     uint32_t windows, kept, alarms, slow, open;
     double off, offs, alarm_level;
     ru_pace_record last;
@@ -74,7 +77,7 @@ static void load(world *w, uint32_t clients, double rate)
 
 static void see(world *w, const ru_pace_effects *fx)
 {
-    w->cores = fx->quota ? fx->cores : w->cores;
+    w->cores = fx->quota ? fx->rate * 60 / (w->tokens > 0 ? w->tokens : 1) : w->cores;
     if (fx->load) {
         load(w, fx->clients, 0);
     }
@@ -113,7 +116,7 @@ static void go(world *w, double seconds)
         }
         w->n = left;
         const ru_pace_tick t = {.now = {(int64_t)(w->now * 1e9)},
-                                .cpu_ns = (int64_t)((w->used_s - before) * 1e9),
+                                .used = (w->used_s - before) / 60 * (w->tokens > 0 ? w->tokens : 1),
                                 .requests = n,
                                 .latency_s = heard,
                                 .n = n};
@@ -161,8 +164,41 @@ static void test_clients_wait(void **state)
     double is = level - (w->used_s - used) + machine.rules.earn * 60 * (w->now - now);
     assert_true(fabs(ru_credit_level(&w->p.bucket) - is) < 0.02 * machine.rules.cap);
     /* Full speed alone would keep the server busy all the time. */
-    assert_true((w->used_s - used) / (w->now - now) < 0.7 * machine.cores);
+    assert_true((w->used_s - used) / (w->now - now) < 0.7 * 0.4);
     ru_pace_fini(&w->p);
+}
+
+/* Bytes or operations in place of credits: a machine that counts in other units decides the same.
+ * A power of two changes no digit. */
+static void test_tokens_of_any_size(void **state)
+{
+    (void)state;
+    const double tokens = 1 << 28;
+    ru_pace_options o = machine;
+    o.resource = "disk";
+    o.rules = (ru_credit_rules){.earn = machine.rules.earn * tokens,
+                                .cap = machine.rules.cap * tokens,
+                                .burst = machine.rules.burst * tokens};
+    o.begin.earned *= tokens;
+    o.rate_min *= tokens;
+    ru_pace_record is[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        world *w = begin(k == 0 ? &machine : &o);
+        w->tokens = k == 0 ? 1 : tokens;
+        profile(w);
+        load(w, 9, 0);
+        go(w, 60);
+        assert_true(w->slow > 0);
+        is[k] = w->last;
+        ru_pace_fini(&w->p);
+    }
+    assert_int_equal(is[0].window, is[1].window);
+    assert_int_equal(is[0].phase, is[1].phase);
+    assert_near(is[1].speed, is[0].speed, 0);
+    assert_near(is[1].latency_s, is[0].latency_s, 0);
+    assert_near(is[1].next_s, is[0].next_s, 1e-9);
+    assert_near(is[1].level, is[0].level * tokens, 1e-9 * o.rules.cap);
+    assert_near(is[1].empty_s, is[0].empty_s, 1e-6 * is[0].empty_s);
 }
 
 static void test_requests_do_not_wait(void **state)
@@ -276,7 +312,7 @@ static void test_options(void **state)
     assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
 }
 
-RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait),
+RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait), cmocka_unit_test(test_tokens_of_any_size),
          cmocka_unit_test(test_requests_do_not_wait), cmocka_unit_test(test_stands_down),
          cmocka_unit_test(test_learns), cmocka_unit_test(test_empty), cmocka_unit_test(test_resume),
          cmocka_unit_test(test_options))

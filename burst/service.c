@@ -23,6 +23,7 @@ static const int64_t tick_ns = 100000000, look_ns = 1000000000, claim_wait_ns = 
 static const double period_ns = 1e7; /* longer ones make all that waits wait so long */
 
 typedef struct saved {
+    const char *resource; /* whose `level` and `measured` are */
     double level, launch;
     double meter_level[RU_BURST_METERS];
     int64_t meter_count[RU_BURST_METERS];
@@ -33,7 +34,8 @@ typedef struct saved {
 typedef struct service {
     const ru_burst_options *opt;
     ru_pace *pace;
-    double cores; /* that the service may use; 0: no limit yet */
+    double cores;    /* that the service may use; 0: no limit */
+    ru_meter *paced; /* whose speed is chosen; NULL: the processor's */
     ru_meter meters[RU_BURST_METERS];
     ru_source source;
     ru_source_news *news;
@@ -73,7 +75,7 @@ static ru_status group_of(const ru_burst_options *o, ru_group **out, ru_err *err
 static ru_status set_limits(service *s, ru_err *err)
 {
     const ru_meter *disk = &s->meters[0];
-    RU_CHECK(s->cores > 0);
+    RU_CHECK(s->cores >= 0);
     const ru_group_limits l = {.cpu_quota_ns = (int64_t)(s->cores * period_ns),
                                .cpu_period_ns = (int64_t)period_ns,
                                .io = &disk->io,
@@ -128,6 +130,7 @@ static ru_status take_in(service *s, ru_err *err)
  */
 
 static const ru_conf_field saved_fields[] = {
+    RU_ROW(TEXT, saved, resource, "cpu", "whose level and measured windows these are"),
     RU_ROW(F64, saved, level, NULL, "earned credits"),
     RU_ROW(F64, saved, launch, NULL, "launch credits"),
     RU_ROW(I64, saved, cpu_ns, NULL, "processor time that was counted"),
@@ -148,13 +151,15 @@ static ru_status save(const service *s, ru_err *err)
     const char *path = ru_path_join(&arena, s->opt->folder, "state.json");
     double *numbers = RU_NEW(&arena, double, RU_PACE_SAVED);
     if (numbers != NULL) {
-        saved is = {.level = s->pace->bucket.earned,
+        saved is = {.resource = s->opt->pace.resource,
+                    .level = s->pace->bucket.earned,
                     .launch = s->pace->bucket.launch,
                     .cpu_ns = s->cpu_ns,
                     .wall_ns = ru_clock_wall_ns(),
                     .measured = {numbers, ru_pace_save(s->pace, numbers)}};
         for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
-            is.meter_level[k] = s->meters[k].known ? s->meters[k].bucket.earned : -1;
+            bool own = s->meters[k].known && s->paced != &s->meters[k];
+            is.meter_level[k] = own ? s->meters[k].bucket.earned : -1;
             is.meter_count[k] = s->meters[k].count;
         }
         ru_json j = ru_json_into(&t);
@@ -170,7 +175,7 @@ static ru_status save(const service *s, ru_err *err)
 /* A bucket of before; a counter that is lower than then is another one. */
 static void restore_meter(const service *s, ru_meter *m, double level, int64_t count, double gap_s)
 {
-    if (m->opt->kind == RU_METER_NONE || level < 0) {
+    if (m->opt->kind == RU_METER_NONE || level < 0 || m == s->paced) {
         return;
     }
     int64_t now = ru_meter_count(m, s->group);
@@ -181,6 +186,16 @@ static void restore_meter(const service *s, ru_meter *m, double level, int64_t c
         r.burst = fmax(r.burst, used / gap_s);
         (void)ru_credit_run(&r, &m->bucket, used / gap_s, gap_s * m->opt->clock);
     }
+}
+
+/* Tokens of the resource whose speed is chosen that were used since then; another counter: 0. */
+static double used_since(const service *s, const saved *is)
+{
+    if (s->paced == NULL) {
+        return fmax(1e-9 * (double)(s->cpu_ns - is->cpu_ns), 0) / 60;
+    }
+    int64_t now = ru_meter_count(s->paced, s->group);
+    return fmax((double)(now - is->meter_count[s->paced - s->meters]), 0);
 }
 
 /* The bucket as it was left, and what happened since: the group's counter went on. */
@@ -200,16 +215,20 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     RU_TRY(ru_conf_apply(c, &is, err));
     const ru_credit_rules *r = &s->opt->pace.rules;
     double gap_s = 1e-9 * (double)(ru_clock_wall_ns() - is.wall_ns);
-    double used_s = 1e-9 * (double)(s->cpu_ns - is.cpu_ns); /* below 0: another group */
-    s->pace->bucket =
-        (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
-    ru_pace_resume(s->pace, is.measured.at, is.measured.n);
+    bool same = strcmp(is.resource, s->opt->pace.resource) == 0; /* else it begins anew */
+    if (same) {
+        s->pace->bucket =
+            (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
+        ru_pace_resume(s->pace, is.measured.at, is.measured.n);
+    }
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         restore_meter(s, &s->meters[k], is.meter_level[k], is.meter_count[k], gap_s);
     }
-    if (gap_s > 0) {
-        (void)ru_credit_run(r, &s->pace->bucket, fmax(used_s, 0) / 60 / gap_s,
-                            gap_s * s->opt->pace.clock);
+    if (gap_s > 0 && same) {
+        ru_credit_rules all = *r;
+        double use = used_since(s, &is) / gap_s;
+        all.burst = fmax(all.burst, use);
+        (void)ru_credit_run(&all, &s->pace->bucket, use, gap_s * s->opt->pace.clock);
     }
     return RU_OK;
 }
@@ -234,7 +253,7 @@ static void put_meters(const service *s, ru_json *j)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         const ru_meter *m = &s->meters[k];
-        if (m->opt->kind != RU_METER_NONE) {
+        if (m->opt->kind != RU_METER_NONE && m != s->paced) {
             ru_json_open(j, m->opt->name, '{');
             ru_json_f64(j, "level", ru_credit_level(&m->bucket));
             ru_json_f64(j, "cap", m->opt->rules.cap);
@@ -262,6 +281,7 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     ru_json_str(&j, "schema", "rubato.burst/1");
     ru_json_i64(&j, "wall_ns", ru_clock_wall_ns());
     ru_json_i64(&j, "window", r->window);
+    ru_json_str(&j, "resource", s->opt->pace.resource);
     ru_json_str(&j, "phase", phase);
     ru_json_f64(&j, "speed", r->speed);
     ru_json_bool(&j, "empty", r->empty);
@@ -317,7 +337,7 @@ static void tell(const service *s, const ru_pace_record *r)
     }
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         const ru_meter *m = &s->meters[k];
-        if (m->opt->kind != RU_METER_NONE) {
+        if (m->opt->kind != RU_METER_NONE && m != s->paced) {
             ru_text_putf(&t, ", %s %.4g %s", m->opt->name, ru_credit_level(&m->bucket),
                          m->limited ? "(empty)" : "left");
         }
@@ -385,6 +405,9 @@ static ru_status tick_meters(service *s, ru_time now, bool *other, ru_err *err)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         ru_meter *m = &s->meters[k];
+        if (m == s->paced) {
+            continue;
+        }
         int64_t count = m->opt->kind != RU_METER_NONE ? ru_meter_count(m, s->group) : 0;
         if (count < 0) {
             return RU_FAIL(err, RU_E_MISSING, "the kernel does not count what %s uses of the %s",
@@ -406,36 +429,66 @@ static void end_meters(service *s, ru_time now)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         ru_meter *m = &s->meters[k];
-        ru_meter_window(m, now);
+        if (m != s->paced) {
+            ru_meter_window(m, now);
+        }
         if (m->alarm[0] != 0) {
             ru_log(RU_LOG_WARN, "burst", "credits", "%s: %s", s->opt->name, m->alarm);
         }
     }
 }
 
-static ru_status tick(service *s, ru_time now, ru_err *err)
+/* Tokens of the resource whose speed is chosen, since the last call. */
+static ru_status used_now(service *s, double *used, ru_err *err)
 {
     ru_group_figures f;
-    ru_pace_effects fx;
-    RU_TRY(listen_to(s, err));
+    if (s->paced != NULL) {
+        int64_t count = ru_meter_count(s->paced, s->group);
+        *used = count >= 0 ? ru_meter_used(s->paced, count) : 0;
+        return count >= 0
+                   ? RU_OK
+                   : RU_FAIL(err, RU_E_MISSING, "the kernel does not count what %s uses of the %s",
+                             s->opt->name, s->paced->opt->name);
+    }
     ru_group_read(s->group, &f);
     if (f.cpu_ns < 0) {
         return RU_FAIL(err, RU_E_MISSING, "the kernel does not count the processor time of %s",
                        s->opt->name);
     }
+    *used = f.cpu_ns > s->cpu_ns ? 1e-9 * (double)(f.cpu_ns - s->cpu_ns) / 60 : 0;
+    s->cpu_ns = f.cpu_ns;
+    return RU_OK;
+}
+
+/* Let the chosen rate be in force: the group's own limits follow. */
+static ru_status set_rate(service *s, double rate, ru_err *err)
+{
+    if (s->paced == NULL) {
+        s->cores = rate * 60;
+        return RU_OK;
+    }
+    ru_meter_let(s->paced, rate);
+    return ru_meter_set(s->paced, err);
+}
+
+static ru_status tick(service *s, ru_time now, ru_err *err)
+{
+    ru_pace_effects fx;
+    double used;
+    RU_TRY(listen_to(s, err));
+    RU_TRY(used_now(s, &used, err));
     const ru_pace_tick t = {.now = now,
-                            .cpu_ns = f.cpu_ns > s->cpu_ns ? f.cpu_ns - s->cpu_ns : 0,
+                            .used = used,
                             .requests = s->news->requests,
                             .latency_s = s->news->latency_s,
                             .n = s->news->n};
     RU_CHECK(t.n <= RU_SOURCE_MAX);
-    s->cpu_ns = f.cpu_ns;
     s->ticks++;
     ru_pace_step(s->pace, &t, &fx);
-    s->cores = fx.quota ? fx.cores : s->cores;
     bool other = fx.quota;
+    RU_TRY(fx.quota ? set_rate(s, fx.rate, err) : RU_OK);
     RU_TRY(tick_meters(s, now, &other, err));
-    RU_TRY(other && s->cores > 0 ? set_limits(s, err) : RU_OK);
+    RU_TRY(other ? set_limits(s, err) : RU_OK);
     if (fx.load) {
         RU_TRY(start_load(s, fx.clients, err));
     }
@@ -576,14 +629,16 @@ ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores > 0 && o->pace.cores > (double)cores) {
+    if (cores > 0 && o->paced == 0 && o->pace.rules.burst * 60 > (double)cores) {
         return RU_FAIL(err, RU_E_CONFIG, "cpu.cores is %g, and this machine has %ld cores",
-                       o->pace.cores, cores);
+                       o->pace.rules.burst * 60, cores);
     }
     RU_TRY(ru_dir_make(o->folder, err));
     const ru_claim_options co = {.dir = o->folder, .alone = true, .wait_ns = claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &claim, err));
+    RU_CHECK(o->paced <= RU_BURST_METERS);
     s->opt = o;
+    s->paced = o->paced > 0 ? &s->meters[o->paced - 1] : NULL;
     s->source.opt = o->source;
     s->err = err;
     ru_self_random(&seed, sizeof seed);

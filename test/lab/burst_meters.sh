@@ -2,12 +2,13 @@
 # Buckets of a service's disk and network: burst_meters.sh PATH_OF_RUBATO. Needs root, control groups and network namespaces; what
 # this machine lacks ends it with 77.
 #
-#   1. network: a service sends through an interface that has 600 MB saved, earns 100 kB/s and bursts to 1 MB/s, an hour in a minute. It is bounded
-#      to what it earns when they are spent; the level is that of the bytes that the other end got within 2 % of the cap; the alarm comes before.
+#   1. network: a service sends through an interface that has 900 MB saved, earns 100 kB/s and bursts to 2.5 MB/s, an hour in a minute. It is bounded
+#      to what it earns when they are spent, and still sends; the level is that of the bytes that the other end got within 2 % of the cap; the alarm comes before.
 #      An interface that somebody shapes is refused.
 #   2. the pacer is killed: its guard takes the queue away.
 #   3. disk: what the service writes around the cache counts, and is bounded when the bucket is empty. The guard of a pacer that is killed
 #      takes the limit away, and the bucket goes on where it was.
+#   4. `speed: disk`: the speed of a service that waits for its disk alone is profiled, chosen and in force.
 set -euo pipefail
 rubato=$(realpath "$1")
 lab=$(dirname "$(realpath "$0")")
@@ -87,7 +88,7 @@ folder: out
 pid_file: send.pid
 access_log: access.log
 cpu: {cores: 1, credits_per_hour: 10, cap: 280, level: 200}
-network: {interface: $card, earn: 100kB, burst: 1MB, cap: 1GB, level: 600MB}
+network: {interface: $card, earn: 100kB, burst: 2500kB, cap: 1GB, level: 900MB}
 slo: 2s
 window: 1s
 clock: 60
@@ -102,8 +103,11 @@ nsenter --net="/run/netns/ru-$net-1" "$rubato" cluster burst service.yaml >said 
 pacer=$!
 rate() { in1 tc qdisc show dev "$card" root | sed -n 's/.* tbf .*rate \([^ ]*\) .*/\1/p'; }
 is_rate() { [[ $(rate) == "$1" ]]; }
-waits "the interface is not bounded to what it may burst: $(rate)" is_rate 8Mbit
+waits "the interface is not bounded to what it may burst: $(rate)" is_rate 20Mbit
 waits "it is not bounded to what it earns: $(rate)" is_rate 800Kbit
+had=$(tail -n 1 got | cut -d' ' -f2)
+sends() { local now; now=$(tail -n 1 got | cut -d' ' -f2); [[ $now -gt $((had + 200000)) ]]; }
+waits 'nothing is sent any more' sends
 grep -q 'credits of the network end in' log || fail 'no alarm before the bucket was empty'
 cat >level.py <<'PY'
 # The level after each window, from what the other side counted alone: KEY FOLDER FILE CAP EARN
@@ -207,4 +211,83 @@ pacer=''
 [[ $code == 0 ]] || fail "told to stop it ended with $code"
 unbound || fail "told to stop it leaves a limit on the disk: $(limits)"
 [[ $failed -ne 0 ]] || echo "ok: a disk's bucket"
+
+# -- 4: with a full bucket, so that nothing but the choice bounds it
+cat >server.py <<'PY'
+import mmap, os, socket, threading
+f = os.open("data", os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600)
+b = mmap.mmap(-1, 1 << 15)
+s = socket.create_server(("127.0.0.1", 0), backlog=64)
+open("port", "w").write(str(s.getsockname()[1]))
+def serve(c, at): # a write around the cache for each request
+    try:
+        while c.recv(1):
+            os.pwrite(f, b, at)
+            c.sendall(b"y")
+    except OSError: # a client that was killed
+        pass
+open("server.tmp", "w").write(str(os.getpid()))
+os.rename("server.tmp", "server.pid")
+k = 0
+while True:
+    k += 1
+    threading.Thread(target=serve, args=(s.accept()[0], k % 64 << 20), daemon=True).start()
+PY
+cat >load.py <<'PY'
+# CLIENTS clients for DURATION seconds, each with its next request at the answer to its last one.
+import os, socket, threading, time
+end = time.time() + float(os.environ["DURATION"])
+log = os.open("requests.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+def ask():
+    c = socket.create_connection(("127.0.0.1", int(open("port").read())))
+    while time.time() < end:
+        t = time.time()
+        c.sendall(b"x")
+        if not c.recv(1):
+            break
+        os.write(log, b"GET / 200 %.6f\n" % (time.time() - t))
+threads = [threading.Thread(target=ask) for _ in range(int(os.environ["CLIENTS"]))]
+[t.start() for t in threads]
+[t.join() for t in threads]
+PY
+: >requests.log
+python3 server.py 2>server.err &
+pids+=($!)
+waits 'the server does not begin' test -s server.pid
+cat >chosen.yaml <<FILE
+name: $name-disk
+folder: chosen
+pid_file: server.pid
+access_log: requests.log
+speed: disk
+disk: {path: $work, earn: 400kB, burst: 4MB, cap: 10GB, level: 9GB}
+slo: 600ms
+window: 2s
+profile: {load: python3 load.py, clients: [4, 8, 16]}
+FILE
+sed 's/^speed:.*/&\ncpu: {cores: 1, credits_per_hour: 10, cap: 280}/' chosen.yaml >both.yaml
+code=0
+"$rubato" cluster burst both.yaml >said 2>log || code=$?
+[[ $code == 78 ]] && grep -q 'leave `cpu` out' log || fail "two speeds: ended with $code"
+"$rubato" cluster burst chosen.yaml >said 2>log &
+pacer=$!
+profiled() { [[ -s chosen/windows.jsonl ]] && grep -qv '"phase":"profile"' chosen/windows.jsonl; }
+waits 'the profile does not end' profiled
+CLIENTS=9 DURATION=600 python3 load.py &
+pids+=($!)
+held() { # the limit of the kernel is the speed of the last decision, which is below 0.9
+    local speed
+    speed=$(tail -n 1 chosen/windows.jsonl | sed -n 's/.*"phase":"held".*"next_speed":\([0-9.]*\),.*/\1/p')
+    [[ -n $speed ]] && awk -v s="$speed" 'END { exit !(s < 0.9 && n > 0 && !bad) } { n++; d = $NF; sub(/.*wbps=/, "", d); d -= 4e6 * s; bad += d > 2 || d < -2 }' <(limits | sed 's/ [rw]iops=.*//')
+}
+waits "no speed of the disk is chosen, or it is not in force: $(limits)" held
+"$rubato" cluster explain chosen.yaml >told
+grep -q 'speed and credits are those of the disk' told || fail 'explain does not tell whose speed it is'
+kill -TERM "$pacer"
+code=0
+wait "$pacer" || code=$?
+pacer=''
+[[ $code == 0 ]] || fail "told to stop it ended with $code"
+unbound || fail "told to stop it leaves a limit on the disk: $(limits)"
+[[ $failed -ne 0 ]] || echo "ok: the speed of a disk"
 exit $failed

@@ -25,7 +25,7 @@ typedef struct profile_in {
 
 typedef struct burst_in {
     const char *name, *folder, *pid_file, *access_log, *metrics, *histogram;
-    uint32_t column;
+    uint32_t column, speed; /* speed: 0 cpu, 1 disk, 2 network */
     cpu_in cpu;
     meter_in disk, network;
     profile_in profile;
@@ -34,10 +34,10 @@ typedef struct burst_in {
 } burst_in;
 
 static const ru_conf_field cpu_fields[] = {
-    RU_ROW(F64, cpu_in, cores, NULL, "cores at full speed", RU_IN(0.01, 1024)),
-    RU_ROW(F64, cpu_in, credits_per_hour, NULL,
-           "credits earned in an hour; one is a core for a minute", RU_OVER(0, 1e6)),
-    RU_ROW(F64, cpu_in, cap, NULL, "most credits that can be saved", RU_OVER(0, 1e9)),
+    RU_ROW(F64, cpu_in, cores, "0", "cores at full speed", RU_IN(0, 1024)),
+    RU_ROW(F64, cpu_in, credits_per_hour, "0",
+           "credits earned in an hour; one is a core for a minute", RU_IN(0, 1e6)),
+    RU_ROW(F64, cpu_in, cap, "0", "most credits that can be saved", RU_IN(0, 1e9)),
     RU_ROW(F64, cpu_in, level, "0", "credits at the first start", RU_IN(0, 1e9)),
     RU_ROW(F64, cpu_in, launch, "0",
            "launch credits at the first start; they do not count towards cap and are spent first",
@@ -91,6 +91,8 @@ static const ru_conf_field profile_fields[] = {
 static const ru_conf_table profile_table =
     RU_TABLE("profile", profile_in, profile_fields, "what the latency model is fitted to first");
 
+static const char *const speeds[] = {"cpu", "disk", "network"};
+
 static ru_status check_meter(const meter_in *m, const char *name, const char *at, ru_err *err)
 {
     bool bytes = m->earn_bytes > 0 || m->burst_bytes > 0 || m->cap_bytes > 0 || m->level_bytes > 0;
@@ -101,6 +103,29 @@ static ru_status check_meter(const meter_in *m, const char *name, const char *at
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG,
                          "%s: give bytes (`earn`) or operations (`ops_earn`), not both", name);
+}
+
+/* The resource whose speed is chosen is given, and the processor only then. */
+static ru_status check_speed(const burst_in *in, ru_err *err)
+{
+    const cpu_in *c = &in->cpu;
+    const meter_in *const meters[] = {&in->disk, &in->network};
+    bool cpu = in->speed == 0, any = c->cores > 0 || c->credits_per_hour > 0 || c->cap > 0;
+    if (cpu && !(c->cores >= 0.01 && c->credits_per_hour > 0 && c->cap > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "cpu: give `cores` of 0.01 or more, `credits_per_hour` and `cap` above 0, "
+                       "or write `speed: disk` or `speed: network`");
+    }
+    if (!cpu && any) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "speed: %s chooses the rate of the %s; leave `cpu` out, whose credits are "
+                       "not kept beside it",
+                       speeds[in->speed], speeds[in->speed]);
+    }
+    return cpu || meters[in->speed - 1]->at[0] != 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG, "speed: %s needs the section `%s`", speeds[in->speed],
+                         speeds[in->speed]);
 }
 
 static ru_status check(const void *section, ru_err *err)
@@ -118,6 +143,7 @@ static ru_status check(const void *section, ru_err *err)
     }
     RU_TRY(check_meter(&in->disk, "disk", "path", err));
     RU_TRY(check_meter(&in->network, "network", "interface", err));
+    RU_TRY(check_speed(in, err));
     size_t n = strspn(in->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
     return n >= 1 && n <= 60 && in->name[n] == 0
                ? RU_OK
@@ -137,6 +163,8 @@ static const ru_conf_field fields[] = {
     RU_ROW(TEXT, burst_in, metrics, "", "address of Prometheus figures, in place of a log"),
     RU_ROW(TEXT, burst_in, histogram, "rubato_serve_request_duration_seconds",
            "name of the histogram of latencies there"),
+    RU_ROW(CHOICE, burst_in, speed, "cpu", "of what the speed is chosen; others are bounded alone",
+           .choices = "cpu|disk|network"),
     RU_ROW(SECTION, burst_in, cpu, NULL, "processor credits", .table = &cpu_table),
     RU_ROW(SECTION, burst_in, disk, NULL, "credits of a disk", .table = &disk_table),
     RU_ROW(SECTION, burst_in, network, NULL, "credits of a network card", .table = &network_table),
@@ -172,12 +200,14 @@ static const char *placed(ru_arena *arena, const char *dir, const char *path)
 
 static void put_pace(const burst_in *in, ru_pace_options *out)
 {
-    *out = (ru_pace_options){.rules = {.earn = in->cpu.credits_per_hour / 3600,
+    *out = (ru_pace_options){.resource = speeds[0],
+                             .rules = {.earn = in->cpu.credits_per_hour / 3600,
                                        .cap = in->cpu.cap,
                                        .burst = in->cpu.cores / 60},
                              .begin = {.earned = in->cpu.level, .launch = in->cpu.launch},
                              .clock = in->clock,
-                             .cores = in->cpu.cores,
+                             .servers = (uint32_t)fmax(1, ceil(in->cpu.cores)),
+                             .rate_min = 0.002 / 60,
                              .slo_s = 1e-9 * (double)in->slo_ns,
                              .quantile = in->quantile,
                              .margin = in->margin,
@@ -253,6 +283,15 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
     }
     put_meter(&in, &in.disk, "disk", RU_METER_DISK_BYTES, &out->meters[0]);
     put_meter(&in, &in.network, "network", RU_METER_NETWORK, &out->meters[1]);
+    out->paced = in.speed;
+    if (in.speed > 0) {
+        const ru_meter_options *m = &out->meters[in.speed - 1];
+        out->pace.resource = m->name;
+        out->pace.rules = m->rules;
+        out->pace.begin = (ru_credit){.earned = m->level};
+        out->pace.servers = 1;
+        out->pace.rate_min = 1;
+    }
     return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for a service");
