@@ -221,6 +221,7 @@ static void note_answer(rui_call *c, ru_text *timing)
         rui_far_answered(c->version->far, c->part.size, all);
     }
     rui_times_add(&st->request, all);
+    st->last_ms = ru_clock_wall_ns() / 1000000;
     rui_times_add(&st->parse, e->parse_ns);
     rui_times_add(&st->queue, e->buffer_ns + e->queue_ns);
     rui_times_add(&st->compute, e->compute_ns);

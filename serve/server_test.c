@@ -240,6 +240,7 @@ static void counts_what_came(world *w, int fd)
     assert_non_null(strstr(w->answer, " 504 "));
     assert_non_null(
         strstr(get(w, fd, "/v2/models/toy/stats"), "\"inference_count\":4,\"execution_count\":2,"));
+    assert_null(strstr(w->answer, "\"last_inference\":0,"));
     assert_non_null(strstr(get(w, fd, "/v2/models/stats"), "\"success\":{\"count\":1,"));
     const char *page = get(w, fd, "/metrics");
     assert_non_null(strstr(page, "_batch_rows_count{model=\"toy\",version=\"1\"} 2\n"));
@@ -264,6 +265,7 @@ static void speaks_the_protocol(void **state)
     assert_non_null(strstr(get(&w, fd, "/v2/health/ready"), "\"ready\":true"));
     assert_non_null(strstr(get(&w, fd, "/v2"), "binary_tensor_data"));
     assert_non_null(strstr(get(&w, fd, "/v2/models/toy/versions/1/ready"), "\"name\":\"toy\""));
+    assert_non_null(strstr(get(&w, fd, "/v2/models/toy/stats"), "\"last_inference\":0,"));
     assert_string_equal(
         get(&w, fd, "/v2/models/toy"),
         "{\"name\":\"toy\",\"versions\":[\"1\"],\"platform\":\"toy\",\"inputs\":[{\"name\":\"a\","

@@ -75,6 +75,7 @@ static void count(rui_version *v, const ru_http_request *r, uint32_t status)
     int64_t ns = ru_time_since(ru_clock_now(), r->since);
     if (status == 200) {
         rui_times_add(&v->stats.request, ns);
+        v->stats.last_ms = ru_clock_wall_ns() / 1000000;
         return;
     }
     v->stats.miss[status == 400   ? RUI_MISS_BAD

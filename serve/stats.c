@@ -261,7 +261,7 @@ static void put_model(ru_json *j, const rui_stats_of *of)
     ru_json_open(j, NULL, '{');
     ru_json_str(j, "name", of->model);
     ru_json_str(j, "version", of->version);
-    ru_json_i64(j, "last_inference", 0);
+    ru_json_i64(j, "last_inference", s->last_ms);
     ru_json_i64(j, "inference_count", (int64_t)s->rows);
     ru_json_i64(j, "execution_count", (int64_t)of->machine.batches);
     ru_json_open(j, "inference_stats", '{');

@@ -32,6 +32,7 @@ typedef struct rui_stats {
     int64_t missed_ns;     /* sum, of those */
     uint64_t late_answers; /* later than promised */
     uint64_t rows;
+    int64_t last_ms;                     /* the last answer, since 1970; 0: none yet */
     uint64_t batches_of[RU_SERVE_SIZES]; /* by rows: 1, 2, up to 4, up to 8, ... */
     int64_t batch_ns[RU_SERVE_SIZES];
 } rui_stats;
