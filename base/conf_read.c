@@ -558,6 +558,13 @@ static void unknown_key(const scope *s, const ru_conf_table *t, const rui_node *
                          s->path, dot, child->key, RU_STR_ARG(ours));
         return;
     }
+    const char *colon = strchr(child->key, ':');
+    if (colon != NULL && colon[1] != '\0') { /* {lr:0.1} is one word of YAML */
+        rui_conf_problem(s->c, child, true,
+                         "unknown key '%s%s%.60s'; a blank is missing behind ':'", s->path, dot,
+                         child->key);
+        return;
+    }
     if (near >= 0) {
         rui_conf_problem(s->c, child, true, "unknown key '%s%s%.60s'; did you mean '%s'?", s->path,
                          dot, child->key, names[near]);

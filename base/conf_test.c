@@ -312,6 +312,8 @@ static void test_every_error_has_its_place(void **state)
     } rows[] = {
         {"model: {zoo: a}\ntrain: x\nbacth: 3\n",
          "job.yaml:3:1: unknown key 'bacth'; did you mean 'batch'?"},
+        {"model: {zoo: a}\ntrain: x\noptimizer: {sgd: {lr:0.1}}\n",
+         "job.yaml:3:19: unknown key 'optimizer.sgd.lr:0.1'; a blank is missing behind ':'"},
         {"model: {zoo: a}\ntrain: x\noptimizer: {sgd: {lr: -1}}\n",
          "job.yaml:3:23: 'optimizer.sgd.lr' is -1, expected a number above 0, at most 100"},
         {"model: {zoo: a}\ntrain: x\noptimizer: {sgd: {}, adam: {lr: 1}}\n",

@@ -103,6 +103,11 @@ ru_status ru_split_open(const ru_split_options *opt, const ru_dataset *data, ru_
     s->each = s->each > 0 ? s->each : 1;
     s->most = s->each;
     s->n_classes = (uint32_t)ru_dataset_classes(data);
+    if (opt->kind == RU_SPLIT_CLASSES && s->n_classes > 0 && opt->classes > s->n_classes) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "a client is to have %u classes, but the data have %u; expected 1 to %u",
+                       opt->classes, s->n_classes, s->n_classes);
+    }
     if (opt->kind == RU_SPLIT_IID) {
         *out = s;
         return RU_OK;

@@ -37,8 +37,8 @@ typedef struct ru_split_options {
 
 typedef struct ru_split ru_split;
 
-/* `data` is view. Everything lives in `arena`. Errors: RU_E_DATA (labels that are no classes, a
- * damaged file), RU_E_MEM. */
+/* `data` is view. Everything lives in `arena`. Errors: RU_E_CONFIG (more classes than there are),
+ * RU_E_DATA (labels that are no classes, a damaged file), RU_E_MEM. */
 RU_MUST_USE ru_status ru_split_open(const ru_split_options *opt, const ru_dataset *data,
                                     ru_arena *arena, ru_split **out, ru_err *err);
 int64_t ru_split_most(const ru_split *s); /* samples of a client, at most */

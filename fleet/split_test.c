@@ -62,6 +62,15 @@ static void test_views(void **state)
         assert_true(kind == RU_SPLIT_IID ? distinct > 40 * 8 : distinct < 40 * 7);
         ru_arena_fini(&a);
     }
+    ru_arena a;
+    ru_split *s;
+    ru_arena_init(&a, 0);
+    ru_split_options o = {.kind = RU_SPLIT_CLASSES, .clients = 4, .samples = 5};
+    o.classes = (uint32_t)ru_dataset_classes(d);
+    assert_ok(ru_split_open(&o, d, &a, &s, &err), err);
+    o.classes++;
+    assert_int_equal(ru_split_open(&o, d, &a, &s, &err), RU_E_CONFIG);
+    ru_arena_fini(&a);
     ru_dataset_close(d);
 }
 
