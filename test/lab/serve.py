@@ -168,6 +168,53 @@ def check_texts(rubato, work):
     server.stop()
 
 
+def check_types(rubato, work):
+    """Rows of every type at one time, to their limits, fewer and more than a batch holds; zero rows are refused."""
+    try:
+        import numpy as np
+        import onnx
+        import tritonclient.http as triton
+    except ImportError:
+        return
+    h, kinds = onnx.helper, {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BOOL": np.bool_}
+    kinds.update({f"{u}INT{n}": np.dtype(f"{u.lower()}int{n}").type for u in ("", "U") for n in (8, 16, 32, 64)})
+    types = {k: h.np_dtype_to_tensor_dtype(np.dtype(t)) for k, t in kinds.items()}
+    graph = h.make_graph(
+        [h.make_node("Identity", [k], ["of_" + k]) for k in kinds], "types",
+        [h.make_tensor_value_info(k, t, ["N", 3]) for k, t in types.items()] +
+        [h.make_tensor_value_info("unused", onnx.TensorProto.FLOAT, ["N"])],
+        [h.make_tensor_value_info("of_" + k, t, ["N", 3]) for k, t in types.items()])
+    path = os.path.join(work, "types.onnx")
+    onnx.save(h.make_model(graph, ir_version=8, opset_imports=[h.make_opsetid("", 17)]), path)
+
+    def values(t, rows):
+        if t is np.bool_:
+            return np.arange(3 * rows).reshape(rows, 3) % 2 == 0
+        of = np.finfo(t) if np.issubdtype(t, np.floating) else np.iinfo(t)
+        return np.resize(np.array([of.min, of.max, 3], dtype=t), (rows, 3))
+
+    server = Server(rubato, path)
+    client = triton.InferenceServerClient(server.address)
+    for rows, binary in [(r, b) for r in (1, 3, 70) for b in (True, False)]:
+        given, want = [], {}
+        for name, t in kinds.items():
+            want[name] = values(t, rows)
+            given.append(triton.InferInput(name, [rows, 3], name))
+            given[-1].set_data_from_numpy(want[name], binary_data=binary or name == "FP16")
+        given.append(triton.InferInput("unused", [rows], "FP32"))
+        given[-1].set_data_from_numpy(np.zeros(rows, np.float32), binary_data=binary)
+        answer = client.infer("types", given[::-1], outputs=[
+            triton.InferRequestedOutput("of_" + k, binary_data=binary or k == "FP16") for k in kinds])
+        for name in kinds:
+            got = answer.as_numpy("of_" + name)
+            assert got.dtype == want[name].dtype and (got == want[name]).all(), (name, rows, binary, got)
+    none = [{"name": k, "shape": [0, 3], "datatype": k, "data": []} for k in kinds]
+    none.append({"name": "unused", "shape": [0], "datatype": "FP32", "data": []})
+    status, answer = server.ask("/v2/models/types/infer", {"inputs": none})
+    assert status == 400 and "0 rows" in answer["error"], answer
+    server.stop()
+
+
 def check_tls(rubato, work):
     """Other machines need a token and TLS; a request without the token is 401."""
     import ssl
@@ -307,6 +354,7 @@ def main():
             sys.exit(77)
         check_triton(served, rows, os.path.join(work, "m.onnx"))
         check_texts(rubato, work)
+        check_types(rubato, work)
         served.stop()
 
 
