@@ -647,9 +647,10 @@ void ru_tier_close(ru_tier_file *f)
     (void)!close_part(f, false, &none);
     bool drops = f->writes && !f->made;
     if (!f->writes && f->group[0] != '\0' && f->t->log != NULL) {
-        ru_tier_told read = f->told;
-        read.ops =
-            ru_flag_get(&f->counts[0]) + ru_flag_get(&f->counts[1]) / (RUI_TIER_RUN_BYTES / 1024);
+        const ru_tier_told read = {.writer = f->told.writer,
+                                   .serial = f->told.serial,
+                                   .ops = ru_flag_get(&f->counts[0]) +
+                                          ru_flag_get(&f->counts[1]) / (RUI_TIER_RUN_BYTES / 1024)};
         (void)!rui_tiers_append_told(f->t, RUI_TIER_READ, &read, "", &none);
     }
     for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {

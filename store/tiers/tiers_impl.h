@@ -17,7 +17,11 @@ enum {
     RUI_TIER_TOLD,  /* a ru_tier_told and its group, of a file that was made */
     RUI_TIER_READ,  /* the same: a reader made `ops` operations on it */
     RUI_TIER_ENDED, /* the same: it is gone */
+    RUI_TIER_PUTS,  /* ids of logs whose files are told in this one from now on */
 };
+
+/* `by` of a RUI_TIER_READ: the sum of those in logs that were put together. */
+enum { RUI_TIER_PUT = 1 };
 
 typedef struct rui_part {
     uint64_t tier, number; /* hash of the tier's path; the part's name */
@@ -31,6 +35,14 @@ typedef struct rui_item_head {
     uint32_t n_parts, name_bytes;
 } rui_item_head;
 
+/* Operations that one log has of an item. */
+typedef struct rui_ops {
+    struct rui_ops *next;
+    double ops;
+    uint32_t home;
+    bool told; /* it tells the item, with what the logs had that it puts together */
+} rui_ops;
+
 typedef struct rui_item {
     rui_item_head r;
     rui_part parts[RU_TIERS_MAX];
@@ -39,7 +51,8 @@ typedef struct rui_item {
     uint32_t before;  /* of the same name, + 1 */
     bool made, gone, durable, ended;
     const char *group; /* in the arena; NULL: none */
-    ru_tier_told told;
+    ru_tier_told told; /* its ops: of all logs */
+    rui_ops *ops;      /* in the arena */
 } rui_item;
 
 typedef struct rui_ended {
@@ -64,6 +77,8 @@ typedef struct rui_map_log {
     char *path;
     uint64_t id;
     int64_t read_bytes;
+    const uint64_t *puts; /* [n_puts] logs that it puts together, in the arena */
+    uint32_t n_puts;
     bool listed;
 } rui_map_log;
 

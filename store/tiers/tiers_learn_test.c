@@ -321,7 +321,86 @@ static void test_ended_once(void **state)
     }
 }
 
+/* Reads 50 times a file that is there. */
+static void read_again(ru_scratch *f, ru_tiers *t)
+{
+    ru_tier_file *file;
+    uint8_t data[100];
+    assert_ok(ru_tier_open(t, "a", &file, &f->err), f->err);
+    for (int64_t k = 0; k < 50; k++) {
+        assert_ok(ru_tier_read(file, k * 7919 % (BUSY - 100), data, 100, &f->err), f->err);
+    }
+    ru_tier_close(file);
+}
+
+static double ops_of(ru_scratch *f)
+{
+    ru_tiers *t = open_space(f, "fast", true);
+    ru_tier_entry e;
+    uint32_t at = 0;
+    assert_ok(ru_tiers_look(t, &f->err), f->err);
+    assert_true(ru_tiers_next(t, &at, &e));
+    ru_tiers_close(t);
+    return e.told.ops;
+}
+
+/* The process that puts logs together ends at its k-th call, or that call fails: operations on a
+ * file that stays are counted once, those in the log of a reader that lives among them. */
+static void test_ops_once(void **state)
+{
+    ru_scratch *f = *state;
+    for (uint32_t way = 0; way < 4; way++) {
+        bool dies = way % 2 == 0, beside = way >= 2, whole = false;
+        ru_tiers *t = open_space(f, "fast", false), *lives = NULL;
+        (void)make(f, t, true, true);
+        ru_tiers_close(t);
+        const double each = ops_of(f); /* it was read once */
+        double ops = beside ? 2 * each : each;
+        assert_true(each > 48 && each < 51);
+        if (beside) {
+            lives = open_space(f, "fast", false);
+            read_again(f, lives);
+        }
+        for (int64_t at = 0; !whole; at++) {
+            int how;
+            t = open_space(f, "fast", false); /* a log to put together */
+            read_again(f, t);
+            ru_tiers_close(t);
+            ops += each;
+            pid_t pid = fork();
+            assert_true(pid >= 0 && at < 2000);
+            if (pid == 0) {
+                ru_tiers *own = NULL;
+                const ru_disk_tier tiers[2] = {{ru_path_join(&f->arena, f->root, "fast"), FAST},
+                                               {ru_path_join(&f->arena, f->root, "slow"), SLOW}};
+                const ru_tiers_options o = {.tiers = tiers, .n_tiers = 2, .space = "test"};
+                if (dies) {
+                    ru_test_os_die(at);
+                } else {
+                    ru_test_os_fail(at);
+                }
+                ru_status st = ru_tiers_open(&o, &own, NULL);
+                bool reached = dies || ru_test_os_count() > at;
+                ru_test_os_fail(-1);
+                if (st == RU_OK) {
+                    ru_tiers_close(own);
+                }
+                _exit(dies || !reached ? 7 : 0);
+            }
+            assert_int_equal(waitpid(pid, &how, 0), pid);
+            assert_true(WIFEXITED(how) && (WEXITSTATUS(how) == 0 || WEXITSTATUS(how) == 7));
+            whole = WEXITSTATUS(how) == 7;
+            assert_float_equal((float)ops_of(f), (float)ops, 0.02);
+        }
+        ru_tiers_close(lives);
+        t = open_space(f, "fast", false);
+        assert_float_equal((float)ops_of(f), (float)ops, 0.02);
+        assert_ok(ru_tier_remove(t, "a", &f->err), f->err);
+        ru_tiers_close(t);
+    }
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, ru_scratch_open, ru_scratch_close)
 
 RU_TESTS(store_tiers_learn, T(test_learns), T(test_together), T(test_late_and_failed),
-         T(test_records), T(test_ended_once), T(test_mistakes))
+         T(test_records), T(test_ended_once), T(test_ops_once), T(test_mistakes))

@@ -111,6 +111,63 @@ static bool sound(const ru_tier_told *r)
     return is;
 }
 
+static bool covers(const rui_map_log *l, uint64_t id)
+{
+    uint32_t k = 0;
+    while (k < l->n_puts && l->puts[k] != id) {
+        k++;
+    }
+    return k < l->n_puts;
+}
+
+/* Operations on an item in the logs of `only`, NULL: in all. A killed process may have left logs
+ * beside the one into which it put them together. */
+static double ops_in(const ru_tiers *t, const rui_item *i, ru_grow *const *only)
+{
+    double sum = 0;
+    for (const rui_ops *o = i->ops; o != NULL; o = o->next) {
+        RU_CHECK(o->home < t->n_logs);
+        bool again = false;
+        for (const rui_ops *by = i->ops; by != NULL; by = by->next) {
+            again = again || (by->told && covers(&t->logs[by->home], t->logs[o->home].id));
+        }
+        sum += !again && (only == NULL || only[o->home] != NULL) ? o->ops : 0;
+    }
+    return sum;
+}
+
+static bool add_ops(ru_tiers *t, rui_item *i, uint32_t home, const ru_tier_told *r, bool told)
+{
+    rui_ops *o = i->ops;
+    while (o != NULL && o->home != home) {
+        o = o->next;
+    }
+    if (o == NULL) {
+        o = RU_NEW(&t->known, rui_ops, 1);
+        if (o == NULL) {
+            return false;
+        }
+        *o = (rui_ops){.next = i->ops, .home = home};
+        i->ops = o;
+    }
+    o->ops += r->ops;
+    o->told = o->told || told;
+    return true;
+}
+
+static ru_status take_puts(ru_tiers *t, const ru_shardlog_record *from, uint32_t home, ru_err *err)
+{
+    rui_map_log *l = &t->logs[home];
+    uint64_t *ids = RU_NEW(&t->known, uint64_t, from->n / (int64_t)sizeof *ids + 1);
+    if (ids == NULL) {
+        return rui_tiers_no_memory(err);
+    }
+    memcpy(ids, from->bytes, (size_t)from->n);
+    l->puts = ids;
+    l->n_puts = (uint32_t)(from->n / (int64_t)sizeof *ids);
+    return RU_OK;
+}
+
 static ru_status take_told(ru_tiers *t, const ru_shardlog_record *from, uint32_t home, ru_err *err)
 {
     ru_tier_told r;
@@ -129,10 +186,13 @@ static ru_status take_told(ru_tiers *t, const ru_shardlog_record *from, uint32_t
         return rui_tiers_no_memory(err);
     }
     if (from->object != RUI_TIER_ENDED) {
-        double ops = i->told.ops + r.ops; /* a reader may have closed it before */
-        i->told = from->object == RUI_TIER_TOLD ? r : i->told;
-        i->group = from->object == RUI_TIER_TOLD ? group : i->group;
-        i->told.ops = ops;
+        bool told = from->object == RUI_TIER_TOLD; /* a reader may have closed it before */
+        if (!add_ops(t, i, home, &r, told || r.by == RUI_TIER_PUT)) {
+            return rui_tiers_no_memory(err);
+        }
+        i->told = told ? r : i->told;
+        i->group = told ? group : i->group;
+        i->told.ops = ops_in(t, i, NULL);
         return RU_OK;
     }
     if (i->ended) { /* who put logs together was killed before the old ones went */
@@ -156,6 +216,9 @@ static ru_status take(ru_tiers *t, const ru_shardlog_record *from, uint32_t home
 {
     rui_item_head r;
     int64_t sum = 0;
+    if (from->generation == VERSION && from->object == RUI_TIER_PUTS) {
+        return take_puts(t, from, home, err);
+    }
     if (from->generation == VERSION && from->object >= RUI_TIER_TOLD &&
         from->object <= RUI_TIER_ENDED) {
         return take_told(t, from, home, err);
@@ -372,6 +435,24 @@ bool rui_tiers_lives(const ru_tiers *t, uint64_t writer)
     return writer == t->id;
 }
 
+/* First, so that operations that stand in both are counted once. */
+static ru_status append_puts(ru_tiers *t, ru_grow *const *dead, uint32_t n, ru_err *err)
+{
+    RU_CHECK(n <= t->n_logs);
+    uint64_t *ids = calloc(n + 1, sizeof *ids);
+    uint32_t some = 0;
+    for (uint32_t k = 0; ids != NULL && k < n; k++) {
+        if (dead[k] != NULL) {
+            ids[some++] = t->logs[k].id;
+        }
+    }
+    ru_status st = some > 0 || ids == NULL
+                       ? append(t, RUI_TIER_PUTS, false, ids, some * sizeof *ids, err)
+                       : RU_OK;
+    free(ids);
+    return st;
+}
+
 /* Into this process's log what still counts of logs whose processes ended; then these go. They are
  * locked before they are read: a process that lived until then may have committed a file. */
 static ru_status put_together(ru_tiers *t, ru_err *err)
@@ -394,15 +475,23 @@ static ru_status put_together(ru_tiers *t, ru_err *err)
         st = RU_FAIL(err, RU_E_AGAIN, "somebody else makes or removes maps in %s",
                      t->tiers[t->n_tiers - 1].folder);
     }
+    st = st == RU_OK ? append_puts(t, dead, n, err) : st;
     for (uint32_t k = 0; st == RU_OK && k < t->n_items; k++) {
         const rui_item *i = &t->items[k];
         if (i->made && !i->gone && dead[i->home - 1] != NULL) {
             st = rui_tiers_append(t, RUI_TIER_MADE, i, err);
             ru_tier_told told = i->told;
-            told.ops = alone ? told.ops : 0; /* else logs that stay have some of them */
+            told.ops = ops_in(t, i, dead); /* logs that stay have the others */
             st = st == RU_OK && i->group != NULL
                      ? rui_tiers_append_told(t, RUI_TIER_TOLD, &told, i->group, err)
                      : st;
+            some = true;
+        } else if (!i->gone && ops_in(t, i, dead) > 0) { /* the log that has it stays */
+            const ru_tier_told read = {.writer = i->r.writer,
+                                       .serial = i->r.serial,
+                                       .ops = ops_in(t, i, dead),
+                                       .by = RUI_TIER_PUT};
+            st = rui_tiers_append_told(t, RUI_TIER_READ, &read, "", err);
             some = true;
         } else if (i->gone && i->home != 0 && !alone) { /* a log that stays may have it */
             st = rui_tiers_append(t, RUI_TIER_GONE, i, err);

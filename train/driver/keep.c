@@ -320,6 +320,7 @@ static ru_status find_train_s(const rui_trainer *t, struct rui_keep *k, double t
 {
     ru_keep_plan p;
     ru_keep_in in = k->in;
+    RU_CHECK(in.hosts > 0 && took_s > 0);
     in.epochs = 2;
     in.method = RU_KEEP_NONE + k->form;
     RU_TRY(ru_plan_keep(&in, &p, err)); /* how much of it was read from kept samples */
