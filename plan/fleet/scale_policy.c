@@ -137,9 +137,9 @@ static void probes_table(const ru_scale_in *q, ru_report *r)
         ru_table_f64(t, p->memory_mb, 0);
         if (!p->failed &&
             ru_function_run_of(&q->rules, p->workers, p->memory_mb, q->steps, p->step_s, &run)) {
-            ru_table_f64(t, p->step_s, 4);
-            ru_table_f64(t, run.seconds, 1);
-            ru_table_f64(t, run.usd, 4);
+            ru_table_f64(t, p->step_s, p->step_s < 0.1 ? 6 : 4); /* of a short job, too */
+            ru_table_f64(t, run.seconds, run.seconds < 10 ? 3 : 1);
+            ru_table_f64(t, run.usd, run.usd < 0.1 ? 8 : 4);
         } else {
             ru_table_str(t, "failed");
             ru_table_none(t);

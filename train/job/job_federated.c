@@ -51,8 +51,8 @@ static const ru_conf_field fields[] = {
     RU_ROW(U32, ru_job_federated, per_round, "10", "clients that train in a round",
            RU_IN(1, RU_PICK_ROUND_MAX)),
     RU_ROW(U32, ru_job_federated, clients_min, "0",
-           "the first round begins when so many clients are there; 0: per_round, or tiers if that "
-           "is more",
+           "the first round begins when so many clients are there, and at least per_round; 0: "
+           "per_round, or tiers if that is more",
            RU_IN(0, 1 << 20)),
     RU_ROW(U32, ru_job_federated, clients_max, "1000",
            "clients that there may be, whenever they come", RU_IN(1, 1 << 20)),
