@@ -34,6 +34,10 @@ bool rui_source_line(ru_str line, uint32_t column, double *latency_s)
 static ru_status look_log(ru_source *s, ru_source_news *out, ru_err *err)
 {
     ru_in_file f;
+    if (ru_path_exists(s->opt.log) && !ru_path_is_file(s->opt.log)) {
+        return RU_FAIL(err, RU_E_CONFIG, /* a pipe would be waited for, and its lines taken away */
+                       "%s is no file; the access log must be written into one", s->opt.log);
+    }
     RU_TRY(ru_in_open(s->opt.log, &f, err));
     if (!s->begun || f.id != s->file || f.size_bytes < s->offset) {
         s->offset = s->begun ? 0 : f.size_bytes; /* rotated, or what was there before us */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "env/file/file.h"
 #include "test/test.h"
@@ -43,6 +44,9 @@ static void test_log(void **state)
     static ru_source_news n;
     s = (ru_source){.opt = {.log = path, .metrics = ""}};
     assert_int_equal(ru_source_look(&s, &n, &err), RU_E_MISSING);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ru_source_look(&s, &n, &err), RU_E_CONFIG); /* nobody waits for a pipe */
+    assert_int_equal(remove(path), 0);
     put(path, "w", "old 9\n");
     assert_ok(ru_source_look(&s, &n, &err), err);
     assert_int_equal(n.requests, 0); /* what was there is not ours */

@@ -98,9 +98,11 @@ price $'1400000 0.09\n'
 waits_for 0.09 rented
 rm live.txt
 waits_for yes said "cannot open .*live.txt.*market 'live' keeps the prices before"
+mkfifo live.txt
+waits_for yes said "live.txt is no file.*market 'live' keeps the prices before"
 price $'1400000 5\n'
 waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
-[[ $(grep -c 'keeps the prices before' live/log/scheduler) == 2 ]] || fail "what cannot be read is told once: $(cat live/log/scheduler)"
+[[ $(grep -c 'keeps the prices before' live/log/scheduler) == 3 ]] || fail "what cannot be read is told once: $(cat live/log/scheduler)"
 # It may begin later than the first scheduler could use it: the next one goes on with the clock, not from `begin`.
 echo '1496401 0.1' >new.txt && mv new.txt live.txt
 kill -9 "$(pid_of live/run/scheduler.pid)"

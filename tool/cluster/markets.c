@@ -209,6 +209,9 @@ static ru_status read_prices(const char *path, ru_arena *arena, ru_prices *out, 
 {
     char *text;
     int64_t n;
+    if (ru_path_exists(path) && !ru_path_is_file(path)) { /* a pipe would be waited for */
+        return RU_FAIL(err, RU_E_DATA, "%s is no file; prices are read from a file", path);
+    }
     RU_TRY(ru_file_read(path, 64 << 20, arena, &text, &n, err));
     return ru_prices_parse(path, ru_str_n(text, n), arena, out, err);
 }
