@@ -1,5 +1,6 @@
 #include "tool/explain/explain_sums.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "env/file/file.h"
@@ -10,9 +11,45 @@ enum { TRACE_BYTES = 16 << 20 };
 /* What a run recorded; n 0: nothing. */
 typedef struct recorded {
     ru_trace *traces;
-    ru_sum_time *at; /* [n] by number */
+    ru_sum_time *at; /* [n] in the order in which their gradients become ready */
     uint32_t n;
 } recorded;
+
+/* The first gradient of a sum that is named "gradients 3..5 ring"; -1: it is not. */
+static int64_t gradient_of(const ru_sum_time *x)
+{
+    static const char head[] = "gradients ";
+    size_t n = sizeof head - 1;
+    return strncmp(x->name, head, n) == 0 ? strtoll(x->name + n, NULL, 10) : -1;
+}
+
+static int by_gradient(const void *pa, const void *pb)
+{
+    const ru_sum_time *a = pa, *b = pb;
+    int64_t x = gradient_of(a), y = gradient_of(b);
+    return x != y ? (x < y ? -1 : 1) : (a->sum > b->sum) - (a->sum < b->sum);
+}
+
+/* Sums are numbered as they are needed: from the last gradient on where two steps are under way, or
+ * in any order with servers. As gradients become ready; cuts of one, whose numbers rise or fall, by
+ * their names: all but the first tell their offset. */
+static void sort_as_ready(recorded *r)
+{
+    if (r->n > 0) {
+        qsort(r->at, r->n, sizeof *r->at, by_gradient);
+    }
+    for (uint32_t from = 0, to; from < r->n; from = to) {
+        for (to = from + 1; to < r->n && gradient_of(&r->at[to]) == gradient_of(&r->at[from]);
+             to++) {
+        }
+        bool falls = gradient_of(&r->at[from]) >= 0 && strstr(r->at[from].name, " + ") != NULL;
+        for (uint32_t a = from, b = to - 1; falls && a < b; a++, b--) {
+            ru_sum_time swap = r->at[a];
+            r->at[a] = r->at[b];
+            r->at[b] = swap;
+        }
+    }
+}
 
 static ru_status load(const char *path, ru_arena *arena, recorded *r, ru_err *err)
 {
@@ -29,7 +66,9 @@ static ru_status load(const char *path, ru_arena *arena, recorded *r, ru_err *er
     }
     RU_TRY(st);
     RU_TRY(ru_trace_align(r->traces, n, arena, &clocks, err));
-    return ru_trace_sums(r->traces, n, &clocks, arena, &r->at, &r->n, err);
+    RU_TRY(ru_trace_sums(r->traces, n, &clocks, arena, &r->at, &r->n, err));
+    sort_as_ready(r);
+    return RU_OK;
 }
 
 /* A place in the recorded sums, which stand one behind another in the order in which gradients

@@ -114,7 +114,62 @@ static void test_a_run_has_what_came_of_it(void **state)
     }
 }
 
+/* Numbered as the next step needs them, which is the reverse of the order in which they are ready:
+ * `b` in two cuts from 5 and 5.5 ms on, `a` from 6 ms on. */
+static void record_two(ru_scratch *f, const char *dir, uint32_t rank)
+{
+    static const struct {
+        const char *name;
+        int64_t bytes, begin_us, end_us;
+    } sums[] = {{"gradients 0..0 ring", 1200, 5000, 7000},
+                {"gradients 0..0 + 0 MiB ring", 800, 5500, 8000},
+                {"gradients 1..1 doubling", 1000, 6000, 7500}};
+    enum { SUMS = RU_ARRAY_LEN(sums) };
+    const ru_recorder_options opt = {.dir = dir, .rank = rank, .driven = true};
+    ru_recorder *r;
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    uint16_t step = ru_recorder_name(r, "step", "train");
+    for (uint32_t s = 0; s < 3; s++) {
+        int64_t at = 1000000000 + 20000000 * (int64_t)s;
+        for (uint32_t k = 0; k < SUMS; k++) {
+            uint16_t name = ru_recorder_name(r, sums[k].name, "sum");
+            const ru_rec_flow x = {.kind = RU_REC_SUM,
+                                   .name = name,
+                                   .label = name,
+                                   .flow = 1 + SUMS * s + k,
+                                   .start_ns = at + 1000 * sums[k].begin_us - (rank == 0 ? 100 : 0),
+                                   .end_ns = at + 1000 * sums[k].end_us,
+                                   .bytes = sums[k].bytes,
+                                   .step = s,
+                                   .rank = (uint16_t)(SUMS - 1 - k),
+                                   .predicted_ns = 1500000};
+            ru_rec_flows(r, &x);
+        }
+        ru_rec_span(r, step, at, at + 9000000, s + 1);
+    }
+    ru_recorder_close(r);
+}
+
+static void test_sums_are_those_of_their_gradients(void **state)
+{
+    ru_scratch *f = *state;
+    const char *run = ru_path_join(&f->arena, f->root, "two");
+    const char *dir = ru_path_join(&f->arena, run, "trace");
+    ru_text out;
+    assert_ok(ru_dir_make(dir, &f->err), f->err);
+    record_two(f, dir, 0);
+    record_two(f, dir, 1);
+    explain(f, run, &out);
+    assert_string_equal(line_of(f, &out, "b "), "b 1 1.95 KiB 3.00 ms 4.30 ms 4.00 ms 302 us "
+                                                "5.50 ms 8.00 ms 1 (3 of 3)");
+    assert_string_equal(line_of(f, &out, "a "), "a 0 0.98 KiB 4.00 ms 4.30 ms 4.00 ms 302 us "
+                                                "6.00 ms 7.50 ms 1 (3 of 3)");
+    assert_string_equal(line_of(f, &out, "b 2 "), "b 2 2.93 KiB 1 ring 302 us - 2.00 ms");
+}
+
 RU_TESTS(tool_explain_sums,
+         cmocka_unit_test_setup_teardown(test_sums_are_those_of_their_gradients, ru_scratch_open,
+                                         ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_a_world_has_predictions, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_a_run_has_what_came_of_it, ru_scratch_open,
