@@ -38,7 +38,9 @@ static void put_way(const ru_way *x, int64_t memory_bytes, ru_text *t)
     static const char *const called[RU_WAY_KINDS] = {
         "one worker", "data parallel", "pipeline", "pipeline", "pipeline", "pipeline", "placed"};
     if (x->memory_bytes < 0) {
-        ru_text_putf(t, "%s needs more memory than is free", called[x->kind]);
+        ru_text_putf(t, "%s %s", called[x->kind],
+                     x->memory_bytes == RU_PIPE_FIXED_BATCH ? "would divide the model's fixed batch"
+                                                            : "needs more memory than is free");
         return;
     }
     ru_text_putf(t, "%s %.3g ms", called[x->kind], 1e3 * x->step_s);

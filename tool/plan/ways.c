@@ -255,7 +255,9 @@ static void put_why(const way *x, ru_text *o)
 {
     const ru_way *w = &x->w;
     const ru_pipe_choice *c = &w->c;
-    if (w->memory_bytes < 0) {
+    if (w->memory_bytes == RU_PIPE_FIXED_BATCH) {
+        ru_text_put(o, "would divide the model's fixed batch");
+    } else if (w->memory_bytes < 0) {
         ru_text_putf(o, "needs more memory than is free here%s",
                      w->step_s > 0 ? "" : ", so it was not measured");
     } else if (!w->fits) {

@@ -138,7 +138,8 @@ static ru_status bind_batch(const ru_graph *model, int64_t n, ru_arena *arena, r
     if (t->dims[0] != n) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "the model's batch is fixed at %lld, but the job computes %lld samples at a "
-                       "time (train.batch / train.accumulate); make them equal",
+                       "time (train.batch by train.accumulate and data-parallel workers; of an "
+                       "evaluation an even part of its samples); make them equal",
                        (long long)t->dims[0], (long long)n);
     }
     *out = *model;

@@ -320,6 +320,16 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
     return RU_OK;
 }
 
+/* Does the model itself say another number of samples than a share computes at a time? */
+static bool is_fixed(const meter *m, int64_t batch)
+{
+    const ru_graph *g = &m->model.train;
+    const ru_type *t = g->n_inputs > 0 ? &ru_graph_value(g, g->inputs[0])->type : NULL;
+    int64_t micro = m->job->train.accumulate > 1 ? m->job->train.accumulate : 1;
+    int64_t n = batch % micro == 0 ? batch / micro : batch;
+    return t != NULL && t->rank > 0 && !ru_dim_is_symbolic(t->dims[0]) && t->dims[0] != n;
+}
+
 /* The step of one of `workers` that divide the batch. */
 static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, double *error,
                             ru_err *err)
@@ -328,6 +338,10 @@ static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, 
     ru_step_graph step;
     ru_exe_stats stats;
     ru_exe *e;
+    if (is_fixed(m, (batch + workers - 1) / workers)) {
+        *s = (ru_pipe_share){.workers = workers, .memory_bytes = RU_PIPE_FIXED_BATCH};
+        return RU_OK;
+    }
     ru_status opened = rui_meter_step(m, (batch + workers - 1) / workers, false, &step, &e, err);
     if (opened == RU_E_MEM) {
         *s = (ru_pipe_share){.workers = workers, .memory_bytes = -1};

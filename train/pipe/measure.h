@@ -13,12 +13,14 @@
 #include "train/job/job.h"
 #include "train/pipe/order.h"
 
+enum { RU_PIPE_FIXED_BATCH = -2 }; /* memory of what would divide a batch that the model fixes */
+
 /* A worker of so many that divide the batch. */
 typedef struct ru_pipe_share {
     uint32_t workers;
     int64_t ns;           /* its step, without the sums */
     int64_t memory_bytes; /* state, activations and what kernels need; -1: more than is free here,
-                             and ns is 0 */
+                             RU_PIPE_FIXED_BATCH: it cannot; ns is 0 then */
 } ru_pipe_share;
 
 /* A parameter that two layers have: its new value goes from one worker to the other in each step,

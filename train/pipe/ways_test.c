@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "env/file/file.h"
+#include "store/onnx_file.h"
 #include "test/test.h"
+#include "world/graph/build.h"
 
 static const char text[] = "name: t\n"
                            "model: {zoo: mlp, hidden: [64, 32, 16]}\n"
@@ -107,5 +109,60 @@ static void what_stands_against_is_told(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(train_ways, cmocka_unit_test(memory_bounds_the_ways),
-         cmocka_unit_test(what_stands_against_is_told))
+/* A file whose model takes 8 samples alone: two products. */
+static void save_fixed(const char *path, ru_arena *arena)
+{
+    enum { SIDE = 28, HIDDEN = 16, CLASSES = 10 };
+    const int64_t x[] = {8, 1, SIDE, SIDE}, in[] = {SIDE * SIDE, HIDDEN}, out[] = {HIDDEN, CLASSES};
+    static float weights[SIDE * SIDE * HIDDEN];
+    const ru_onnx_write_options opt = {0};
+    ru_graph g;
+    ru_build b;
+    ru_err err = {0};
+    assert_ok(ru_graph_init(&g, arena, "fixed", &err), err);
+    ru_build_init(&b, &g);
+    ru_value_id v = ru_build_input(&b, "x", ru_type_make(RU_F32, 4, x));
+    v = ru_build_op1(&b, RU_OP_Flatten, v, (ru_attr[]){RU_AI(axis, 1), RU_A_END});
+    v = ru_build_op2(&b, RU_OP_MatMul, v,
+                     ru_build_param(&b, "a.weight", ru_type_make(RU_F32, 2, in), weights), NULL);
+    v = ru_build_op1(&b, RU_OP_Relu, v, NULL);
+    v = ru_build_op2(&b, RU_OP_MatMul, v,
+                     ru_build_param(&b, "b.weight", ru_type_make(RU_F32, 2, out), weights), NULL);
+    ru_build_output(&b, v, "logits");
+    assert_ok(ru_build_finish(&b, &err), err);
+    assert_ok(ru_onnx_file_save(path, &g, &opt, NULL, &err), err);
+}
+
+/* Stages take the batch of the model; data-parallel workers cannot. */
+static void a_fixed_batch_is_not_divided(void **state)
+{
+    (void)state;
+    const uint32_t two = 2;
+    char dir[] = "/tmp/rubato-test-XXXXXX";
+    ru_arena arena;
+    ru_err err = {0};
+    ru_job job;
+    ru_ways w;
+    ru_way all[RU_WAY_KINDS];
+    uint32_t n;
+    ru_arena_init(&arena, 0);
+    assert_non_null(mkdtemp(dir));
+    load(dir, &arena, &job);
+    job.model.onnx = ru_path_join(&arena, dir, "fixed.onnx");
+    job.model.source = RU_MODEL_ONNX;
+    job.train.accumulate = 1;
+    save_fixed(job.model.onnx, &arena);
+    assert_ok(ru_ways_open(&job, NULL, true, 1, &two, 1, &arena, &w, &err), err);
+    assert_ok(ru_ways_list(&w, 2, 1e9, 0, all, &n, &err), err);
+    const ru_way *data = way_of(all, n, RU_WAY_DATA), *flush = way_of(all, n, RU_WAY_FLUSH);
+    assert_int_equal(data->memory_bytes, RU_PIPE_FIXED_BATCH);
+    assert_false(data->fits);
+    assert_true(flush->fits && flush->step_s > 0 && flush->c.n_cut == 1);
+    assert_true(flush->c.single_s > 0); /* one worker has the whole batch */
+    ru_ways_close(&w);
+    (void)!ru_path_remove(dir, &err);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_ways, cmocka_unit_test(a_fixed_batch_is_not_divided),
+         cmocka_unit_test(memory_bounds_the_ways), cmocka_unit_test(what_stands_against_is_told))
