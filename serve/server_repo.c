@@ -359,7 +359,7 @@ void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32
     if (!index && !loads && !(known && ru_str_eq_c(part[2], "unload"))) {
         ru_http_refuse(r, 404, "a repository answers index, models/M/load and models/M/unload", 0);
     } else if (strcmp(r->method, "POST") != 0) {
-        ru_http_refuse(r, 405, "a repository is asked by POST", 0);
+        ru_http_refuse_method(r, "POST");
     } else if (read_body(r, &arena, &ready, &err) != RU_OK) {
         ru_http_refuse(r, 400, err.text, 0);
     } else if (index) {

@@ -291,14 +291,6 @@ static bool is(const ru_http_request *r, const char *method)
            (strcmp(method, "GET") == 0 && strcmp(r->method, "HEAD") == 0);
 }
 
-static void wrong_method(ru_http_request *r, const char *want)
-{
-    char text[160];
-    ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "%.80s is asked by %s", r->path, want);
-    ru_http_refuse(r, 405, text, 0);
-}
-
 void rui_not_ready(const ru_server *s, const rui_version *v, ru_http_request *r)
 {
     bool failed = v->state == RUI_FAILED; /* it does not become ready by itself */
@@ -329,7 +321,7 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
     bool infer = ru_str_eq_c(what, "infer"), stream = ru_str_eq_c(what, "generate_stream");
     bool text = stream || ru_str_eq_c(what, "generate"), post = infer || text;
     if (!is(r, post ? "POST" : "GET")) {
-        wrong_method(r, post ? "POST" : "GET");
+        ru_http_refuse_method(r, post ? "POST" : "GET");
     } else if (ru_str_eq_c(what, "stats")) {
         give(s, v, r, JSON, put_statistics);
     } else if (!post && what.n > 0 && !ru_str_eq_c(what, "ready") && !ru_str_eq_c(what, "config")) {
@@ -355,7 +347,7 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
     if (n > 0 && !health && !stats) {
         ru_http_refuse(r, 404, "there is no such page", 0);
     } else if (!is(r, "GET")) {
-        wrong_method(r, "GET");
+        ru_http_refuse_method(r, "GET");
     } else if (n == 0) {
         rui_give_text(r, JSON, ru_str_c(SERVER), NULL, NULL);
     } else if (stats) {
@@ -467,7 +459,7 @@ static void route_openai(ru_server *s, ru_http_request *r, const ru_str *part, u
     if (!post && !models) {
         ru_http_refuse(r, 404, "v1 has completions and models", 0);
     } else if (!is(r, post ? "POST" : "GET")) {
-        wrong_method(r, post ? "POST" : "GET");
+        ru_http_refuse_method(r, post ? "POST" : "GET");
     } else if (post) {
         rui_completions(s, r);
     } else if (n == 2 && v != NULL && (v->state != RUI_READY || s->stopping)) {

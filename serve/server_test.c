@@ -290,6 +290,8 @@ static void speaks_the_protocol(void **state)
         {"POST", "/v2/models/toy/versions/2/infer", GOOD, "no model toy", 404},
         {"GET", "/v2/models/toy/else", "", "infer, generate, ready, config and stats", 404},
         {"GET", "/v2/models/toy/infer", "", "asked by POST", 405},
+        {"GET", "/v2/repository/index", "", "asked by POST", 405},
+        {"PUT", "/v2/health/live", "", "asked by GET", 405},
         {"POST", "/v2/models/toy/infer", "{", "damaged", 400},
         {"POST", "/v2/models/toy/infer", "{\"inputs\":[]}", "no input 'a'", 400},
         {"POST", "/v2/models/toy/infer",
@@ -308,6 +310,9 @@ static void speaks_the_protocol(void **state)
         if (strstr(w.answer, status) == NULL || strstr(body, bad[k].says) == NULL) {
             fail_msg("%s %s: %s", bad[k].path, bad[k].body, w.answer);
         }
+        const char *allow =
+            strstr(bad[k].says, "by GET") ? "Allow: GET, HEAD\r\n" : "Allow: POST\r\n";
+        assert_true((strstr(w.answer, allow) != NULL) == (bad[k].status == 405));
     }
     counts_what_came(&w, fd);
     close(fd);

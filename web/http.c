@@ -386,6 +386,12 @@ void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, i
     RU_CHECK(r == NULL);
 }
 
+void ru_http_refuse_method(ru_http_request *r, const char *method)
+{
+    (void)method;
+    RU_CHECK(r == NULL);
+}
+
 void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
                     uint32_t n_fields)
 {

@@ -103,6 +103,8 @@ void ru_http_answer(ru_http_request *r, const ru_http_reply *a);
 /* End `r` with a sentence as JSON, {"error":"..."} or OpenAI's {"error":{"message":"...",
  * "type":"...","param":null,"code":null}}; copied. retry_s: Retry-After; 0: not said. */
 void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s);
+/* The same as 405: its path is asked by `method`, "GET" or "POST". */
+void ru_http_refuse_method(ru_http_request *r, const char *method);
 /* Begin an answer of unknown length (chunked); fields are copied. */
 void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
                     uint32_t n_fields);

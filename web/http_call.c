@@ -436,16 +436,16 @@ void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
     resume(k);
 }
 
-void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s)
+/* more: a field beside the type; NULL: none. */
+static void say_no(ru_http_request *r, uint32_t status, const char *sentence,
+                   const ru_http_field *more)
 {
-    char after[24];
-    ru_text at = ru_text_into(after, sizeof after);
-    ru_text_putf(&at, "%lld", (long long)retry_s);
-    const ru_http_field fields[] = {{"Content-Type", "application/json"}, {"Retry-After", after}};
+    const ru_http_field fields[] = {{"Content-Type", "application/json"},
+                                    more != NULL ? *more : (ru_http_field){0}};
     char *p = malloc(RUI_HTTP_SENTENCE_BYTES);
     ru_http_reply a = {.status = status,
                        .fields = fields,
-                       .n_fields = retry_s > 0 ? 2 : 1,
+                       .n_fields = more != NULL ? 2 : 1,
                        .done = free,
                        .self = p};
     ru_http_span span = {0};
@@ -458,6 +458,24 @@ void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, i
         a.n_spans = 1;
     }
     ru_http_answer(r, &a);
+}
+
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s)
+{
+    char after[24];
+    ru_text t = ru_text_into(after, sizeof after);
+    ru_text_putf(&t, "%lld", (long long)retry_s);
+    const ru_http_field field = {"Retry-After", after};
+    say_no(r, status, sentence, retry_s > 0 ? &field : NULL);
+}
+
+void ru_http_refuse_method(ru_http_request *r, const char *method)
+{
+    char sentence[160];
+    ru_text t = ru_text_into(sentence, sizeof sentence);
+    ru_text_putf(&t, "%.80s is asked by %s", r->path, method);
+    const ru_http_field field = {"Allow", strcmp(method, "GET") == 0 ? "GET, HEAD" : method};
+    say_no(r, 405, sentence, &field);
 }
 
 /* -- streams -----------------------------------------------------------------------------------
