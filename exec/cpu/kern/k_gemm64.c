@@ -4,11 +4,13 @@
  *
  * A sum over k runs in order within blocks of G64_KC and does not depend on the split. */
 #define GEMM_T     double
-#define GEMM_ANY_A 0
+#define GEMM_ANY_A 1
 #include "exec/cpu/kern/gemm_tile.h"
 
 /* A block of B takes 512 KiB, half of a small L2; one of A 224 KiB at most. */
 enum { G64_KC = 256, G64_NC = 256, G64_MC = 8 * GEMM_MR };
+/* Sums of so few products: rows of C are written whole. */
+enum { G64_FEW = 16 };
 
 /* to[p * width + i] = x[i * step + p * k_step] for i < n, 0 up to width. */
 RU_KERN_INLINE void pack_group(const double *x, int64_t step, int64_t k_step, int64_t n,
@@ -59,14 +61,13 @@ static void pack_b(const ru_kern_gemm64 *g, int64_t k0, int64_t kc, int64_t j0, 
     }
 }
 
-/* One block of k and of columns for rows i0 .. i1, their groups in `a`; B packed in `b` or, NULL,
- * read in place; there `edge` takes the last columns. */
+/* One block of k and of columns for rows i0 .. i1, their groups in `a` or, NULL, read in place; B
+ * packed in `b` or, NULL, read in place; there `edge` takes the last columns. */
 static void block(const ru_kern_gemm64 *g, int64_t k0, int64_t kc, int64_t i0, int64_t i1,
                   int64_t j0, int64_t j1, const double *a, const double *b, double *edge)
 {
     for (int64_t j = j0; j < j1; j += GEMM_NR) {
         gemm_tile t = {.k = kc,
-                       .a_row = 1,
                        .n = kv_min_i64(GEMM_NR, j1 - j),
                        .b = b == NULL ? edge : b + (j - j0) * kc,
                        .b_row = GEMM_NR,
@@ -80,10 +81,47 @@ static void block(const ru_kern_gemm64 *g, int64_t k0, int64_t kc, int64_t i0, i
             pack_b(g, k0, kc, j, j1, edge);
         }
         for (int64_t i = i0; i < i1; i += GEMM_MR) {
-            t.a = a + (i - i0) * kc;
+            int64_t rows = kv_min_i64(GEMM_MR, i1 - i);
+            t.a = a != NULL ? a + (i - i0) * kc : g->a + i * g->a_row + k0 * g->a_col;
+            t.a_row = a != NULL ? 1 : g->a_row;
+            t.a_col = a != NULL ? rows : g->a_col;
             t.c = g->c + i * g->c_row + j;
-            t.a_col = kv_min_i64(GEMM_MR, i1 - i);
-            run_tile(t.a_col, &t);
+            run_tile(rows, &t);
+        }
+    }
+}
+
+/* The only column of C: each row of A, which stands side by side, times one of B. */
+static void column(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, double *line)
+{
+    enum { LINE = G64_KC * G64_NC, SUMS = 4, STEP = SUMS * GEMM_W };
+    for (int64_t k0 = 0; k0 < g->k; k0 += LINE) {
+        int64_t k = kv_min_i64(LINE, g->k - k0);
+        const double *b = g->b + k0 * g->b_row;
+        for (int64_t p = 0; g->b_row != 1 && p < k; p++) {
+            line[p] = b[p * g->b_row];
+        }
+        b = g->b_row != 1 ? line : b;
+        for (int64_t i = m0; i < m1; i++) {
+            const double *a = g->a + i * g->a_row + k0;
+            gemm_v v[SUMS] = {{0}};
+            int64_t p = 0;
+            for (; p + STEP <= k; p += STEP) {
+#pragma GCC unroll 4
+                for (int64_t q = 0; q < SUMS; q++) {
+                    v[q] += vload(a + p + q * GEMM_W) * vload(b + p + q * GEMM_W);
+                }
+            }
+            double lanes[GEMM_W], sum = 0.0;
+            vstore(lanes, (v[0] + v[1]) + (v[2] + v[3]));
+            for (; p < k; p++) {
+                sum += a[p] * b[p];
+            }
+            for (int64_t q = 0; q < GEMM_W; q++) {
+                sum += lanes[q];
+            }
+            double *c = g->c + i * g->c_row;
+            *c = g->alpha * sum + (k0 > 0 ? *c : 0.0);
         }
     }
 }
@@ -98,20 +136,29 @@ void RUI_K(rui_kern_gemm64)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int
 {
     double *b = work, *a = work + G64_KC * G64_NC;
     bool in_place = m1 - m0 <= GEMM_MR && g->b_col == 1;
+    bool a_stays = n1 - n0 <= GEMM_NR && (g->a_row == 1 || g->a_col == 1);
     for (int64_t i = m0; i < m1 && g->k == 0; i++) {
         memset(g->c + i * g->c_row + n0, 0, sizeof(double) * (size_t)(n1 - n0));
     }
+    if (g->n == 1 && n0 < n1 && g->a_col == 1) {
+        column(g, m0, m1, work);
+        return;
+    }
     for (int64_t k0 = 0; k0 < g->k; k0 += G64_KC) {
         int64_t kc = kv_min_i64(G64_KC, g->k - k0);
-        for (int64_t j0 = n0; j0 < n1; j0 += G64_NC) {
-            int64_t j1 = kv_min_i64(j0 + G64_NC, n1);
+        bool few = kc <= G64_FEW;
+        int64_t nc = few ? G64_KC / G64_FEW * G64_NC : G64_NC, mc = few ? GEMM_MR : G64_MC;
+        for (int64_t j0 = n0; j0 < n1; j0 += nc) {
+            int64_t j1 = kv_min_i64(j0 + nc, n1);
             if (!in_place) {
                 pack_b(g, k0, kc, j0, j1, b);
             }
-            for (int64_t i0 = m0; i0 < m1; i0 += G64_MC) {
-                int64_t i1 = kv_min_i64(i0 + G64_MC, m1);
-                pack_a(g, k0, kc, i0, i1, a);
-                block(g, k0, kc, i0, i1, j0, j1, a, in_place ? NULL : b, b);
+            for (int64_t i0 = m0; i0 < m1; i0 += mc) {
+                int64_t i1 = kv_min_i64(i0 + mc, m1);
+                if (!a_stays) {
+                    pack_a(g, k0, kc, i0, i1, a);
+                }
+                block(g, k0, kc, i0, i1, j0, j1, a_stays ? NULL : a, in_place ? NULL : b, b);
             }
         }
     }
