@@ -182,6 +182,12 @@ static void bias_part(const void *state, void *const *bufs, int64_t begin, int64
 {
     const bias_state *s = state;
     int64_t bytes = ru_dtype_bytes(s->t);
+    if (s->row == s->cols && s->col == 1) { /* as large as the result */
+        char *y = (char *)bufs[0] + begin * s->cols * bytes;
+        s->k->map2(RU_KERN_MAP2_Axpy, s->beta, 0, s->t, y, 1,
+                   (const char *)bufs[1] + begin * s->row * bytes, 1, y, (end - begin) * s->cols);
+        return;
+    }
     for (int64_t r = begin; r < end; r++) {
         char *y = (char *)bufs[0] + r * s->cols * bytes;
         s->k->map2(RU_KERN_MAP2_Axpy, s->beta, 0, s->t, y, 1,

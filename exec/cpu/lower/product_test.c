@@ -130,5 +130,34 @@ static void convolutions_of_rows(void **state)
     }
 }
 
+/* Of few columns, of one, and sums of few products; of floats and doubles, either side turned. */
+static void narrow_products(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{37, 1, 501},  {500, 3, 3},   {300, 10, 10}, {1, 1, 700},
+                                        {29, 2, 600},  {450, 333, 3}, {1100, 70, 1}, {257, 260, 8},
+                                        {64, 1100, 7}, {3, 1, 70000}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 16; k++) {
+        const int64_t *s = shapes[k / 16];
+        bool ta = k % 2 == 1, tb = k / 2 % 2 == 1, wide = k / 4 % 2 == 1, full = k / 8 % 2 == 1;
+        ru_dtype d = wide ? RU_F64 : RU_F32;
+        const int64_t a_dims[] = {ta ? s[2] : s[0], ta ? s[0] : s[2]};
+        const int64_t b_dims[] = {tb ? s[1] : s[2], tb ? s[2] : s[1]};
+        net t;
+        net_init(&t);
+        ru_value_id a = input(&t, "a", ru_type_make(d, 2, a_dims));
+        ru_value_id b = input(&t, "b", ru_type_make(d, 2, b_dims)), c = {0};
+        if (full) {
+            c = input(&t, "c", ru_type_make(d, 2, s));
+        }
+        const ru_attr attrs[] = {RU_AI(transA, ta), RU_AI(transB, tb), RU_AF(alpha, 0.5),
+                                 RU_AF(beta, k % 3 == 0 ? 2.0 : 1.0), RU_A_END};
+        ru_build_output(&t.b, ru_build_op3(&t.b, RU_OP_Gemm, a, b, c, attrs), "y");
+        char name[32];
+        snprintf(name, sizeof name, "narrow %u", k);
+        fast_and_right(&t, wide ? 1e-13 : 1e-5, name);
+    }
+}
+
 RU_TESTS(exec_product, cmocka_unit_test(transposed_convolutions),
-         cmocka_unit_test(convolutions_of_rows))
+         cmocka_unit_test(convolutions_of_rows), cmocka_unit_test(narrow_products))
