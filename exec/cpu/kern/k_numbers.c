@@ -7,6 +7,10 @@
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/numbers.h"
 
+#ifdef __AVX512BW__
+#include <immintrin.h>
+#endif
+
 RU_KERN_INLINE uint64_t wide_bits(double x)
 {
     uint64_t u;
@@ -290,22 +294,68 @@ static uint8_t turn_of(bool sign)
     return sign ? 128 : 0;
 }
 
-void RUI_K(rui_kern_add_int8)(const ru_kern_add8 *s, const void *as, const void *bs, void *y,
-                              int64_t n)
+/* Of sums of bytes: the offset, less what turning signs over adds. */
+static float add_offset(const ru_kern_add8 *s)
+{
+    return s->c - (float)turn_of(s->types & 1U) * s->a - (float)turn_of(s->types & 2U) * s->b;
+}
+
+#ifdef __AVX512BW__
+/* Bytes widened in place of pairs of pairs, as the compiler does it. */
+RU_KERN_INLINE __m512 bytes_at(const uint8_t *x, __mmask16 some, uint8_t turn)
+{
+    __m128i v = _mm_xor_si128(_mm_maskz_loadu_epi8(some, x), _mm_set1_epi8((char)turn));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
+}
+
+/* bs: of each element, or with `one` of all. */
+RU_KERN_INLINE void add_bytes(const bool one, const ru_kern_add8 *s, const uint8_t *as,
+                              const uint8_t *bs, uint8_t *y, int64_t n)
+{
+    const uint8_t ta = turn_of(s->types & 1U), tb = turn_of(s->types & 2U);
+    const __m512 sa = _mm512_set1_ps(s->a), sb = _mm512_set1_ps(s->b);
+    const __m512 more = _mm512_set1_ps(add_offset(s));
+    const __m512 low = _mm512_set1_ps(s->low - s->zero), high = _mm512_set1_ps(s->high - s->zero);
+    const __m512i zero = _mm512_set1_epi32((int32_t)s->zero);
+    const __m512 same = _mm512_set1_ps((float)(*bs ^ tb) * s->b + add_offset(s));
+    for (int64_t i = 0; i < n; i += 16) {
+        __mmask16 some = n - i >= 16 ? 0xffff : (__mmask16)((1U << (n - i)) - 1U);
+        __m512 b = one ? same : _mm512_fmadd_ps(bytes_at(bs + i, some, tb), sb, more);
+        __m512 v = _mm512_fmadd_ps(bytes_at(as + i, some, ta), sa, b);
+        v = _mm512_min_ps(_mm512_max_ps(v, low), high);
+        __m512i q = _mm512_add_epi32(_mm512_cvtps_epi32(v), zero);
+        _mm_mask_storeu_epi8(y + i, some, _mm512_cvtepi32_epi8(q));
+    }
+}
+#else
+RU_KERN_INLINE void add_bytes(const bool one, const ru_kern_add8 *s, const uint8_t *as,
+                              const uint8_t *bs, uint8_t *y, int64_t n)
 {
     const uint8_t ta = turn_of(s->types & 1U), tb = turn_of(s->types & 2U);
     const cut_to c = {s->low - s->zero, s->high - s->zero, (uint32_t)(int32_t)s->zero};
-    const float sa = s->a, sb = s->b, more = s->c - (float)ta * sa - (float)tb * sb;
+    const float sa = s->a, sb = s->b, more = add_offset(s), same = (float)(*bs ^ tb) * sb + more;
     uint8_t a_pad[BITS_BLOCK] = {0}, b_pad[BITS_BLOCK] = {0};
     float v[BITS_BLOCK];
     for (int64_t i = 0; i < n; i += BITS_BLOCK) {
-        const uint8_t *a = block_at((const uint8_t *)as + i, 1, n - i, a_pad);
-        const uint8_t *b = block_at((const uint8_t *)bs + i, 1, n - i, b_pad);
+        const uint8_t *a = block_at(as + i, 1, n - i, a_pad);
+        const uint8_t *b = one ? b_pad : block_at(bs + i, 1, n - i, b_pad);
         for (int j = 0; j < BITS_BLOCK; j++) {
-            v[j] = (float)(a[j] ^ ta) * sa + ((float)(b[j] ^ tb) * sb + more);
+            v[j] = (float)(a[j] ^ ta) * sa + (one ? same : (float)(b[j] ^ tb) * sb + more);
         }
-        cut_bytes(v, &c, (uint8_t *)y + i, n - i);
+        cut_bytes(v, &c, y + i, n - i);
     }
+}
+#endif
+
+void RUI_K(rui_kern_add_int8)(const ru_kern_add8 *s, const void *as, const void *bs, void *y,
+                              int64_t n)
+{
+    add_bytes(false, s, as, bs, y, n);
+}
+
+static void add_one_int8(const ru_kern_add8 *s, const void *as, const void *b, void *y, int64_t n)
+{
+    add_bytes(true, s, as, b, y, n);
 }
 
 static void mul_int8(const ru_kern_add8 *s, const void *as, const void *bs, void *y, int64_t n)
@@ -505,12 +555,12 @@ static void less_terms(const uint32_t *rows, const uint32_t *by, const uint32_t 
  * bits.
  */
 
-enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512 };
+enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512, ARG_LOOK = 64 };
 
 #define NO_NAN(v)        0
 #define IS_NAN(v)        ((v) != (v))
 #define TURN_WHOLE(T, v) (T)((v) ^ turn)
-#define TURN_REAL(T, v)  (turn < 0 ? -(v) : (v))
+#define TURN_REAL(T, v)  ((v) * (1 + 2 * turn))
 
 /* `cols` lines side by side, their elements `step` apart. */
 #define ARG_SIDES(T, A, name, TURN, NAN_OF)                                                        \
@@ -548,44 +598,53 @@ enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512 };
     }
 
 /* The piece of a line that has the best, and then its place there. */
-#define ARG_LINE(T, A, name, TURN, NAN_OF)                                                       \
-    static int64_t name##_in(const T *x, int64_t n, T turn, bool nan, bool last, T best)         \
-    {                                                                                            \
-        int64_t i = last ? n - 1 : 0, step = last ? -1 : 1;                                      \
-        for (; i > 0 || (!last && i < n - 1); i += step) {                                       \
-            T v = TURN(T, x[i]);                                                                 \
-            if (nan ? NAN_OF(v) : v == best) {                                                   \
-                break;                                                                           \
-            }                                                                                    \
-        }                                                                                        \
-        return i;                                                                                \
-    }                                                                                            \
-    static int64_t name##_line(const ru_kern_scan *s, const T *x)                                \
-    {                                                                                            \
-        const T turn = (T)(s->smallest ? -1 : 0);                                                \
-        int64_t from = 0;                                                                        \
-        T best = TURN(T, x[0]);                                                                  \
-        bool nan = false;                                                                        \
-        for (int64_t b = 0; b < s->dim; b += ARG_PIECE) {                                        \
-            int64_t n = kv_min_i64(ARG_PIECE, s->dim - b);                                       \
-            T m = TURN(T, x[b]);                                                                 \
-            A odd = 0;                                                                           \
-            _Pragma("omp simd reduction(max : m) reduction(| : odd)") for (int64_t i = 0; i < n; \
-                                                                           i++)                  \
-            {                                                                                    \
-                T v = TURN(T, x[b + i]);                                                         \
-                m = v > m ? v : m;                                                               \
-                odd |= NAN_OF(v) ? 1 : 0;                                                        \
-            }                                                                                    \
-            bool above = s->last ? m >= best : m > best;                                         \
-            if (odd != 0 ? !nan || s->last : !nan && above) {                                    \
-                from = b;                                                                        \
-                best = m;                                                                        \
-                nan = odd != 0;                                                                  \
-            }                                                                                    \
-        }                                                                                        \
-        int64_t n = kv_min_i64(ARG_PIECE, s->dim - from);                                        \
-        return from + name##_in(x + from, n, turn, nan, s->last, best);                          \
+#define ARG_LINE(T, A, name, TURN, NAN_OF)                                                        \
+    static int64_t name##_in(const T *x, int64_t n, T turn, bool nan, bool last, T best)          \
+    {                                                                                             \
+        for (int64_t b = 0; b < n; b += ARG_LOOK) {                                               \
+            int64_t w = kv_min_i64(ARG_LOOK, n - b), at = last ? n - b - w : b;                   \
+            A first = ARG_LOOK, final = -1;                                                       \
+            _Pragma("omp simd reduction(min : first) reduction(max : final)") for (A i = 0;       \
+                                                                                   i < (A)w; i++) \
+            {                                                                                     \
+                T v = TURN(T, x[at + i]);                                                         \
+                bool hit = nan ? NAN_OF(v) : v == best;                                           \
+                A up = hit ? i : ARG_LOOK, down = hit ? i : -1;                                   \
+                first = up < first ? up : first;                                                  \
+                final = down > final ? down : final;                                              \
+            }                                                                                     \
+            if (final >= 0) {                                                                     \
+                return at + (last ? final : first);                                               \
+            }                                                                                     \
+        }                                                                                         \
+        return 0;                                                                                 \
+    }                                                                                             \
+    static int64_t name##_line(const ru_kern_scan *s, const T *x)                                 \
+    {                                                                                             \
+        const T turn = (T)(s->smallest ? -1 : 0);                                                 \
+        int64_t from = 0;                                                                         \
+        T best = TURN(T, x[0]);                                                                   \
+        bool nan = false;                                                                         \
+        for (int64_t b = 0; b < s->dim; b += ARG_PIECE) {                                         \
+            int64_t n = kv_min_i64(ARG_PIECE, s->dim - b);                                        \
+            T m = TURN(T, x[b]);                                                                  \
+            A odd = 0;                                                                            \
+            _Pragma("omp simd reduction(max : m) reduction(| : odd)") for (int64_t i = 0; i < n;  \
+                                                                           i++)                   \
+            {                                                                                     \
+                T v = TURN(T, x[b + i]);                                                          \
+                m = v > m ? v : m;                                                                \
+                odd |= NAN_OF(v) ? 1 : 0;                                                         \
+            }                                                                                     \
+            bool above = s->last ? m >= best : m > best;                                          \
+            if (odd != 0 ? !nan || s->last : !nan && above) {                                     \
+                from = b;                                                                         \
+                best = m;                                                                         \
+                nan = odd != 0;                                                                   \
+            }                                                                                     \
+        }                                                                                         \
+        int64_t n = kv_min_i64(ARG_PIECE, s->dim - from);                                         \
+        return from + name##_in(x + from, n, turn, nan, s->last, best);                           \
     }
 
 #define ARG_KERNEL(T, A, name, TURN, NAN_OF)                                                \
@@ -674,6 +733,7 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .sum_columns = sum_columns,
     .arg = arg,
     .mul_int8 = mul_int8,
+    .add_one_int8 = add_one_int8,
     .look_up = look_up,
     .limits = limits,
     .less_terms = less_terms,

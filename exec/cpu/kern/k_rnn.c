@@ -8,6 +8,8 @@
  * hidden units, and meet after each step.
  *
  *   LSTM   i, o, f = s(x + h R + b)   c~ = tanh(..)   c' = f c + i c~   h' = o tanh(c')
+ *          with peepholes p also p c in i and f, p c' in o. They come as packed_u [3, hidden] of
+ *          i, o, f; NULL: none
  *   GRU    z = s(xz + h Rz + ..)   r = s(xr + h Rr + ..)   u = tanh(xu + r * lin)
  *          h' = (1 - z) u + z h
  *          lin = h Ru + b ("linear before reset": late), or u = tanh(xu + (r * h) Ru + b) (early)
@@ -161,6 +163,7 @@ static void recur(const ru_kern_rnn *a, const rnn_step *p, const float *from, co
 typedef struct lstm_gates {
     int64_t step; /* from one gate to the next in x, g and bias */
     const float *x, *bias;
+    const float *peep;   /* NULL: none */
     const float *c_prev; /* NULL: zero */
     float *act;          /* in: h R^T, out: gates after activation; LSTM_UNITS apart */
     float *g, *c, *h;    /* g: gates to keep, or NULL */
@@ -205,6 +208,29 @@ RU_KERN_INLINE void advance(const lstm_gates *a, const int64_t n)
     }
 }
 
+/* The same with peepholes: the output gate waits for the new cell state. */
+RU_KERN_INLINE void activate_peep(const lstm_gates *a, const int64_t n)
+{
+    static const float zeros[LSTM_UNITS];
+    const float *x = a->x, *b = a->bias, *p = a->peep;
+    const float *before = a->c_prev != NULL ? a->c_prev : zeros;
+    const int64_t s = a->step;
+    float *v = a->act;
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        float i = x[j] + v[j] + b[j], f = x[j + 2 * s] + v[j + 2 * LSTM_UNITS] + b[j + 2 * s];
+        v[j] = kv_gate(i + p[j] * before[j]);
+        v[j + LSTM_UNITS] += x[j + s] + b[j + s];
+        v[j + 2 * LSTM_UNITS] = kv_gate(f + p[j + 2 * s] * before[j]);
+        v[j + 3 * LSTM_UNITS] = kv_tanh(x[j + 3 * s] + v[j + 3 * LSTM_UNITS] + b[j + 3 * s]);
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        float c = v[j] * v[j + 3 * LSTM_UNITS] + v[j + 2 * LSTM_UNITS] * before[j];
+        v[j + LSTM_UNITS] = kv_gate(v[j + LSTM_UNITS] + p[j + s] * c);
+    }
+}
+
 /* Rows of x lie far apart: ask for what the group's gates will read while the product runs. */
 static void ask_for_inputs(const ru_kern_rnn *a, const rnn_step *p, int64_t j)
 {
@@ -223,6 +249,7 @@ RU_KERN_INLINE lstm_gates gates_of(const ru_kern_rnn *a, const rnn_step *p, int6
     return (lstm_gates){.step = h,
                         .x = input_row(a, p->t, n) + j,
                         .bias = a->bias + j,
+                        .peep = a->packed_u == NULL ? NULL : a->packed_u + j,
                         .c_prev = p->s > 0 ? cells(a, p->before, n) + j
                                            : (a->c0 == NULL ? NULL : a->c0 + n * h + j),
                         .act = p->rec + i * 4 * LSTM_UNITS,
@@ -239,7 +266,9 @@ static void lstm_step(const ru_kern_rnn *a, const rnn_step *p)
         int64_t n = kv_min_i64(LSTM_UNITS, p->j1 - j);
         for (int64_t i = 0; i < p->rows; i++) {
             lstm_gates g = gates_of(a, p, i, j);
-            if (RU_LIKELY(n == LSTM_UNITS)) {
+            if (g.peep != NULL) {
+                activate_peep(&g, n);
+            } else if (RU_LIKELY(n == LSTM_UNITS)) {
                 activate(&g, LSTM_UNITS);
             } else {
                 activate(&g, n);

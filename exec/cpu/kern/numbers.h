@@ -103,6 +103,8 @@ typedef struct ru_kern_numbers {
                 int64_t o1);
     /* As add_int8 of kern.h, of the product (x - a) * (z - b) * c */
     void (*mul_int8)(const ru_kern_add8 *s, const void *x, const void *z, void *y, int64_t n);
+    /* As add_int8 of kern.h with one z for all */
+    void (*add_one_int8)(const ru_kern_add8 *s, const void *x, const void *z, void *y, int64_t n);
     /* y[i] = table[x[i]] */
     void (*look_up)(const uint8_t *table, const uint8_t *x, uint8_t *y, int64_t n);
     /* limit[0] and limit[1] become the least and the most of themselves and x; NaN is passed over

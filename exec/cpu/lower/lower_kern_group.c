@@ -48,10 +48,14 @@ static void spread_out(const group_state *s, const float *d, const float *mul, c
                        float *y, int64_t channels)
 {
     float by[SPREAD + RUI_SPREAD_PAST], off[SPREAD + RUI_SPREAD_PAST];
-    rui_kern_spread(mul, channels, s->inner, by);
-    rui_kern_spread(add, channels, s->inner, off);
+    if (s->inner > 1) {
+        rui_kern_spread(mul, channels, s->inner, by);
+        rui_kern_spread(add, channels, s->inner, off);
+        mul = by;
+        add = off;
+    }
     s->k->bn_apply(&(ru_kern_bn){
-        .t = RU_F32, .lanes = channels * s->inner, .x = d, .out = y, .mul = by, .add = off});
+        .t = RU_F32, .lanes = channels * s->inner, .x = d, .out = y, .mul = mul, .add = add});
 }
 
 /* w whole groups of one sample, of at most SPREAD elements together. */

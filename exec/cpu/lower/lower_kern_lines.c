@@ -188,26 +188,66 @@ static void mvn_row(const line_state *s, const float *x, float *y, int64_t k)
 {
     float first, d[PIECE];
     double rest, inverse;
-    int64_t inner = s->r.inner, all = s->r.outer * inner;
-    if (s->r.outer > 1 && all <= PIECE) { /* its runs together */
-        line_state one = *s;
-        size_t bytes = (size_t)inner * sizeof *x;
-        one.r = (rui_runs){.outer = 1, .keep = 1, .inner = all, .count = s->r.count};
-        for (int64_t o = 0; o < s->r.outer; o++) {
-            memcpy(d + o * inner, x + (o * s->r.keep + k) * inner, bytes);
-        }
-        mvn_row(&one, d, d, 0);
-        for (int64_t o = 0; o < s->r.outer; o++) {
-            memcpy(y + (o * s->r.keep + k) * inner, d + o * inner, bytes);
-        }
-        return;
-    }
     row_moments(s, x, k, &first, &rest, &inverse);
     for (int64_t o = 0; o < s->r.outer; o++) {
         for (int64_t i = 0, n; i < s->r.inner; i += PIECE) {
             int64_t at = piece_at(s, k, o, i, &n);
             scale(s, x + at, 1.0f, -first, d, n);
             scale(s, d, (float)inverse, (float)(-rest * inverse), y + at, n);
+        }
+    }
+}
+
+/* d[i] = d[i] (op) v of its row. */
+static void join_rows(const line_state *s, ru_kern_map2 op, const float *v, int64_t rows, int64_t n,
+                      float *d)
+{
+    float by[PIECE + RUI_SPREAD_PAST];
+    rui_kern_spread(v, rows, n, by);
+    join(s, op, d, by, 1, d, rows * n);
+}
+
+/* Rows k .. k + w, at most ROWS, of at most PIECE elements together: their runs are brought
+ * together first. */
+static void mvn_short(const line_state *s, const float *x, float *y, int64_t k, int64_t w)
+{
+    const int64_t inner = s->r.inner, n = s->r.outer * inner;
+    const size_t bytes = (size_t)inner * sizeof *x;
+    float d[PIECE], sum[ROWS], square[ROWS];
+    for (int64_t i = 0; i < w * s->r.outer; i++) {
+        int64_t o = i % s->r.outer, r = i / s->r.outer;
+        memcpy(d + r * n + o * inner, x + (o * s->r.keep + k + r) * inner, bytes);
+    }
+    s->k->reduce_rows(RU_KERN_RED_SUM, RU_F32, d, w, n, sum);
+    scale(s, sum, (float)(1.0 / s->count), 0.0f, sum, w);
+    join_rows(s, RU_KERN_MAP2_Sub, sum, w, n, d);
+    s->k->reduce_rows(RU_KERN_RED_SUM, RU_F32, d, w, n, sum);
+    s->k->reduce_rows(RU_KERN_RED_SUM_SQUARE, RU_F32, d, w, n, square);
+    for (int64_t i = 0; i < w; i++) {
+        double rest = (double)sum[i] / s->count;
+        double var = (double)square[i] / s->count - rest * rest;
+        double inverse = 1.0 / (sqrt(var < 0.0 ? 0.0 : var) + 1e-9);
+        square[i] = (float)inverse;
+        sum[i] = (float)(-rest * inverse);
+    }
+    join_rows(s, RU_KERN_MAP2_Mul, square, w, n, d);
+    join_rows(s, RU_KERN_MAP2_Add, sum, w, n, d);
+    for (int64_t i = 0; i < w * s->r.outer; i++) {
+        int64_t o = i % s->r.outer, r = i / s->r.outer;
+        memcpy(y + (o * s->r.keep + k + r) * inner, d + r * n + o * inner, bytes);
+    }
+}
+
+static void mvn_rows(const line_state *s, const float *x, float *y, int64_t begin, int64_t end)
+{
+    const int64_t n = s->r.outer * s->r.inner;
+    for (int64_t k = begin, w; k < end; k += w) {
+        w = n > PIECE ? 1 : PIECE / n < ROWS ? PIECE / n : ROWS;
+        w = w < end - k ? w : end - k;
+        if (n > PIECE) {
+            mvn_row(s, x, y, k);
+        } else {
+            mvn_short(s, x, y, k, w);
         }
     }
 }
@@ -346,14 +386,12 @@ static void row_part(const void *state, void *const *bufs, int64_t begin, int64_
         lp_rows(s, x + begin * n, y + begin * n, end - begin);
     } else if (s->op == RU_OP_ReduceLogSumExp && s->r.outer == 1 && n <= WIDE) {
         lse_short(s, x + begin * n, y + begin, end - begin);
-    } else {
+    } else if (s->op == RU_OP_ReduceLogSumExp) {
         for (int64_t k = begin; k < end; k++) {
-            if (s->op == RU_OP_ReduceLogSumExp) {
-                y[k] = lse_row(s, x, k);
-            } else {
-                mvn_row(s, x, y, k);
-            }
+            y[k] = lse_row(s, x, k);
         }
+    } else {
+        mvn_rows(s, x, y, begin, end);
     }
 }
 

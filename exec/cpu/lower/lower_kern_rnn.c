@@ -13,8 +13,9 @@
  * equal tokens are equal: E W^T is one small product and its rows are looked up, and backward dG
  * is summed by token first, so that dE = S W and dW = S^T E are small too.
  *
- * Peepholes, clipping and other activations than the standard's defaults (and ReLU in the plain
- * layer), and sequence lengths where a gradient follows or X is bf16, run on the reference. */
+ * Clipping and other activations than the standard's defaults (and ReLU in the plain layer),
+ * peepholes and sequence lengths where a gradient follows, and lengths where X is bf16, run on the
+ * reference. */
 #include <string.h>
 #include <strings.h>
 
@@ -103,14 +104,15 @@ static bool read_dims(rui_low *lo, const ru_node *n, const cell_row *row, uint32
             (plain && activations(n, relu, 1, false)));
 }
 
-/* The same for the forward pass: no peepholes. */
+/* The same for the forward pass; peepholes where no gradient follows. */
 static bool forward_fits(rui_low *lo, const ru_node *n, rui_rnn_dims *d)
 {
     const cell_row *row = row_of(n);
     bool lens = ru_node_has_in(n, 4), lstm = row->cell == RU_CELL_LSTM;
-    bool fits = !lens || (rui_type(lo, n->in[4])->dtype == RU_I32 && !ru_node_has_out(n, row->ws) &&
+    bool keeps = ru_node_has_out(n, row->ws);
+    bool fits = !lens || (rui_type(lo, n->in[4])->dtype == RU_I32 && !keeps &&
                           (!lstm || rui_rnn_dtype(lo) == RU_F32));
-    return fits && read_dims(lo, n, row, 0, d) && !ru_node_has_in(n, 7);
+    return fits && read_dims(lo, n, row, 0, d) && (!ru_node_has_in(n, 7) || !keeps);
 }
 
 /* Input or output k, row-major, of dtype t; absent gives absent. */
@@ -352,13 +354,16 @@ static rui_buf pack(rui_low *lo, const ru_node *n, rnn_state *s, rui_buf r, rui_
     return packed;
 }
 
-enum { PRE = COMMON_BUFS, IDS, Y_H, Y_C, FORWARD_BUFS };
+enum { PRE = COMMON_BUFS, IDS, PEEP, Y_H, Y_C, FORWARD_BUFS };
 
 static ru_status forward_run(void *state, void *const *bufs, const rui_run *run)
 {
     const rnn_state *s = state;
     rnn_job j = job_of(s, bufs);
     j.a.bias = j.a.packed_u + s->packed_u;
+    if (s->proto.cell == RU_CELL_LSTM) {
+        j.a.packed_u = bufs[PEEP];
+    }
     j.a.pre = s->proto.vocabulary > 0 ? NULL : bufs[PRE];
     j.a.table = bufs[PRE];
     j.a.ids = bufs[IDS];
@@ -376,7 +381,7 @@ typedef struct forward_bufs {
     lookup l;
     ru_dtype t;
     bool keeps; /* LSTM: what the gradient reads */
-    rui_buf x, r, b, lens, h0, c0, y, yh, yc, ws;
+    rui_buf x, r, b, lens, h0, c0, peep, y, yh, yc, ws;
 } forward_bufs;
 
 /* One direction. */
@@ -419,6 +424,7 @@ static void forward_direction(rui_low *lo, const ru_node *n, const rui_rnn_dims 
                         rui_rnn_piece(lo, f->b, k, dirs, dirs * 2 * g * h * 4)),
         [PRE] = pre,
         [IDS] = emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1]),
+        [PEEP] = rui_rnn_piece(lo, f->peep, k, dirs, dirs * 3 * h * 4),
         [H0] = rui_rnn_piece(lo, f->h0, k, dirs, hc),
         [C0] = rui_rnn_piece(lo, f->c0, k, dirs, hc),
         [WS] = ws,
@@ -443,7 +449,7 @@ static void forward_direction(rui_low *lo, const ru_node *n, const rui_rnn_dims 
     }
 }
 
-/* X, W, R, B?, lens?, h0?, and LSTM's c0? -> Y?, Y_h?, LSTM's Y_c?, workspace? */
+/* X, W, R, B?, lens?, h0?, and LSTM's c0? and peepholes? -> Y?, Y_h?, LSTM's Y_c?, workspace? */
 ru_status rui_lower_kern_rnn(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -462,6 +468,7 @@ ru_status rui_lower_kern_rnn(rui_low *lo, const ru_node *n, ru_err *err)
     f.lens = lens ? rui_in_plain(lo, n->in[4]) : (rui_buf){0};
     f.h0 = in_as(lo, n, 5, RU_F32);
     f.c0 = in_as(lo, n, 6, RU_F32);
+    f.peep = in_as(lo, n, 7, RU_F32);
     f.y = out_as(lo, n, 0, f.t);
     if ((f.t == RU_BF16 || lens) && !ru_node_has_out(n, 0)) { /* the recurrence reads it */
         f.y = rui_workspace(lo, d.steps * d.dirs * d.batch * d.hidden * ru_dtype_bytes(f.t));

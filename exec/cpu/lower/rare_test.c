@@ -214,5 +214,74 @@ static void samples_nowhere(void **state)
     }
 }
 
+/* -- peepholes ------------------------------------------------------------------------------------
+ */
+
+static void peepholes(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {5, 16, 37};
+    for (uint32_t k = 0; k < 3 * 2 * 2; k++) {
+        int64_t h = hidden[k % 3], d = k / 3 % 2 + 1;
+        net t;
+        ru_value_id y[3];
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 6, 3, 7));
+        ru_value_id in[8] = {
+            x, param(&t, T(F32, d, 4 * h, 7), 0.5f), param(&t, T(F32, d, 4 * h, h), 0.5f),
+            param(&t, T(F32, d, 8 * h), 0.5f), [7] = param(&t, T(F32, d, 3 * h), 1.0f)};
+        if (k / 6 == 1) { /* else they begin with zeros */
+            in[5] = input(&t, "h", T(F32, d, 3, h));
+            in[6] = input(&t, "c", T(F32, d, 3, h));
+        }
+        ru_build_node(&t.b, RU_OP_LSTM, in, 8,
+                      (ru_attr[]){RU_AI(hidden_size, h),
+                                  RU_AS(direction, d == 2       ? "bidirectional"
+                                                   : k % 2 == 0 ? "forward"
+                                                                : "reverse"),
+                                  RU_A_END},
+                      y, 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            ru_build_output(&t.b, y[i], i == 0 ? "y" : i == 1 ? "yh" : "yc");
+        }
+        char name[48];
+        snprintf(name, sizeof name, "peepholes %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+/* -- scales of blocks ----------------------------------------------------------------------------
+ */
+
+static void scales_of_blocks(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 7, 8, 63, 64, 600, 1300};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes) * 4; k++) {
+        int64_t block = sizes[k % RU_ARRAY_LEN(sizes)], blocks = (1300 - 1) / block + 1;
+        bool back = k / RU_ARRAY_LEN(sizes) % 2 == 1, zeros = k / RU_ARRAY_LEN(sizes) / 2 == 1;
+        net t;
+        net_init(&t);
+        ru_type type = T(F32, 3, blocks), zero = T(I8, 3, blocks);
+        float *scale = ru_arena_alloc(&t.arena, ru_type_bytes(&type), 64);
+        int8_t *zs = ru_arena_alloc(&t.arena, ru_type_bytes(&zero), 64);
+        for (int64_t i = 0; i < 3 * blocks; i++) { /* powers of two: quotients are exact */
+            scale[i] = 1.0f / (float)(8 << i % 5);
+            zs[i] = (int8_t)(i % 11 - 5);
+        }
+        ru_value_id in[3] = {input(&t, "x", back ? T(I8, 3, 1300) : T(F32, 3, 1300)),
+                             ru_build_const(&t.b, type, scale)};
+        in[2] = zeros || !back ? ru_build_const(&t.b, zero, zs) : (ru_value_id){0};
+        ru_value_id y =
+            ru_build_op3(&t.b, back ? RU_OP_DequantizeLinear : RU_OP_QuantizeLinear, in[0], in[1],
+                         in[2], (ru_attr[]){RU_AI(axis, -1), RU_AI(block_size, block), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        char name[48];
+        snprintf(name, sizeof name, "%s of blocks of %d", back ? "numbers" : "bytes", (int)block);
+        fast_and_right(&t, 1e-6, name);
+    }
+}
+
 RU_TESTS(exec_rare, cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
-         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere))
+         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere),
+         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
