@@ -2,6 +2,8 @@
 # Jobs that move: cluster_moves.sh PATH_OF_RUBATO. A job of one worker with 12 MB of state is driven from node to node and back,
 # each time as soon as the one before is empty: who has the state stays until the successor has it, so the job never starts again.
 # Workers are slow where the machine can bound them (a tenth of a core), so that the state takes its time.
+# Then an agent is frozen until its node is given up, and woken: its job, which needs both nodes, waits meanwhile, goes on afterwards,
+# and does each step once.
 . "$(dirname "$0")/clusters.sh"
 until_is() { # WHAT TEXT COMMAND...: until what it prints has the text
     local what=$1 text=$2 k
@@ -47,4 +49,29 @@ until_is "the job does not end" '"state":"cancelled"' ps
 grep -q '"samples_lost":0,"samples_repeated":0' cl/jobs/1/metrics.jsonl || fail "samples were lost: $(tail -1 cl/jobs/1/metrics.jsonl)"
 cluster down
 [[ $failed -ne 0 ]] || echo "ok: a job moves from node to node"
+
+cat >frozen.yaml <<FILE
+folder: fz
+accounts: shared
+silent: 10s
+round: 1s
+nodes: [{name: n1, slots: 1}, {name: n2, slots: 1}]
+FILE
+sed 's/hidden: .*/hidden: [16]}/; s/every: 1s/every: 200ms/' job.yaml >small.yaml
+cluster up frozen.yaml >/dev/null
+cluster submit small.yaml -w 2 >/dev/null
+until_is "two workers do not run" '"state":"runs".*"workers":2,' ps
+agent=$(pid_of fz/run/n2.pid)
+kill -STOP "$agent"
+until_is "a frozen agent's node is not given up" '"node":"n2",.*"state":"lost"' nodes
+until_is "a job without its node does not wait" '"state":"waits"' ps
+kill -CONT "$agent"
+until_is "the job does not go on" '"state":"runs".*"workers":2,' ps
+if grep -q '"generation":1,' out; then fail "the job goes on with workers that nobody saw: $(cat out)"; fi
+cluster cancel 1 >/dev/null
+until_is "the job does not end" '"state":"cancelled"' ps
+grep '"rubato.train.step/1"' fz/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+[[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
+cluster down
+[[ $failed -ne 0 ]] || echo "ok: an agent that was frozen"
 exit $failed
