@@ -83,6 +83,10 @@ void rui_kept_note(const char *tier, ru_hash128 key, const ru_kept_about *add)
         ru_arena_fini(&scratch);
         return;
     }
+    if (dir != NULL && !ru_path_is_dir(dir)) { /* this tier took none */
+        ru_arena_fini(&scratch);
+        return;
+    }
     ru_status st =
         lock != NULL && dir != NULL ? ru_lock_open(lock, true, true, &l, &why) : RU_E_MEM;
     st = st == RU_OK && ru_path_is_dir(dir) ? write_about(dir, add, &scratch, &why) : st;

@@ -49,7 +49,7 @@ static void put_expected(const ru_opt *o, ru_text *t)
         [RU_OPT_I64] = "a whole number",
         [RU_OPT_F64] = "a number",
         [RU_OPT_TIME] = "a time such as 250us or 60s",
-        [RU_OPT_SIZE] = "a size such as 64KiB or 1MB",
+        [RU_OPT_SIZE] = "a size such as 4MiB or 2GB",
         [RU_OPT_CHOICE] = "one of",
     };
     ru_text_putf(t, "%s", words[o->type]);

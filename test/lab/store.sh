@@ -7,7 +7,7 @@ set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-store-XXXXXX")
 pids=()
-trap 'for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+trap 'for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done; umount "$work/fixed" 2>/dev/null || true; rm -rf "$work"' EXIT
 cd "$work"
 export XDG_CACHE_HOME="$work/cache" HOME="$work"
 unset RUBATO_STORAGE || true
@@ -92,5 +92,38 @@ if [[ -n $(find kept slow -name '*.seg') ]]; then
     id=$(awk '/plan [0-9a-f]+$/ {print $NF}' out.txt | head -n 1)
     [[ -n $id ]] && grep -q "$id" auto/plans/installed.jsonl || fail "the plan is none of the run: $(cat out.txt)"
 fi
+
+# Links, `..`, letters of other scripts: one folder by several names, and two jobs in it at one time.
+mkdir -p "wahr ä"
+ln -s "wahr ä" link
+job decoded 24 >here.yaml
+sed -i 's|^storage: .*|storage: [{path: "link/../wahr ä/日", quota: 20MB}]|' here.yaml
+sed 's|link/../wahr ä|link|' here.yaml >there.yaml
+"$rubato" train here.yaml -q --out here >/dev/null 2>here.txt &
+one=$!
+"$rubato" train there.yaml -q --out there >/dev/null 2>there.txt &
+two=$!
+pids+=("$one" "$two")
+wait "$one" || fail "a folder with ..: $(cat here.txt)"
+wait "$two" || fail "a folder behind a link: $(cat there.txt)"
+"$rubato" export here --safetensors here.st >/dev/null && "$rubato" export there --safetensors there.st >/dev/null && cmp here.st there.st ||
+    fail "two jobs with one folder learned other things"
+"$rubato" train there.yaml --out again >/dev/null 2>err.txt || fail "once more: $(cat err.txt)"
+grep -q '400 of 400 are kept' err.txt || fail "what two jobs kept is not found: $(cat err.txt)"
+"$rubato" store verify --job there.yaml >out.txt 2>&1 || fail "verify after two jobs: $(cat out.txt)"
+
+# A file system that is read-only: its folder is left out with a warning, the next one is used, and store tells both.
+mkdir -p fixed
+if mount -t tmpfs -o size=1m tmpfs fixed 2>/dev/null && mount -o remount,ro fixed 2>/dev/null; then
+    job decoded 24 | sed 's|path: kept|path: fixed|; s|path: slow|path: after|' >fixed.yaml
+    "$rubato" train fixed.yaml --out fixed-run >/dev/null 2>err.txt || fail "a read-only folder ends the run: $(cat err.txt)"
+    grep -q 'Read-only file system' err.txt || fail "a read-only folder is not told: $(cat err.txt)"
+    if grep -q 'does not say what it holds' err.txt; then fail "a folder that holds nothing should say so: $(cat err.txt)"; fi
+    [[ -n $(find after -name '*.seg') ]] || fail "the next folder is not used"
+    for what in top ls verify explain; do
+        "$rubato" store $what --job fixed.yaml >out.txt 2>err.txt || fail "store $what beside a read-only folder: $(cat err.txt)"
+    done
+fi
+umount fixed 2>/dev/null || true
 if [[ $failed -eq 0 ]]; then echo "ok: store"; fi
 exit $failed

@@ -437,6 +437,22 @@ static ru_status check_class_weights(const ru_conf_texts *w, ru_err *err)
     return RU_OK;
 }
 
+/* Twice the same folder would count its room twice. */
+static ru_status check_folders(const ru_disk_tier *at, uint32_t n, ru_err *err)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t i = 0; i < k; i++) {
+            if (strcmp(at[i].path, at[k].path) == 0) {
+                return RU_FAIL(err, RU_E_CONFIG,
+                               "storage[%u] and storage[%u] are the same folder, %s; name it once, "
+                               "with all of its room as its quota",
+                               i, k, at[k].path);
+            }
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status job_check(const void *section, ru_err *err)
 {
     static const char *const cache_words[] = {"none", "bytes", "decoded", "auto"};
@@ -445,6 +461,7 @@ static ru_status job_check(const void *section, ru_err *err)
     RU_TRY(ru_job_metrics_check(&job->train, err));
     RU_TRY(check_class_weights(&job->train.class_weights, err));
     RU_TRY(rui_job_follow_check(job, err));
+    RU_TRY(check_folders(job->storage.at, job->storage.n, err));
     if (job->data.cache != RU_CACHE_NONE && job->storage.n == 0) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "data.cache is %s, but there is no place to keep samples; name a folder: "
@@ -521,8 +538,14 @@ static const ru_conf_field storage_fields[] = {
     RU_ROW_AS("storage", SECTIONS, rui_job_storage, at, NULL,
               "folders for what is kept, the fastest first", .table = &tier_table),
 };
+static ru_status storage_check(const void *section, ru_err *err)
+{
+    const rui_job_storage *s = section;
+    return check_folders(s->at.at, s->at.n, err);
+}
 const ru_conf_table rui_job_storage_table =
-    RU_TABLE("storage", rui_job_storage, storage_fields, "a file that RUBATO_STORAGE names");
+    RU_TABLE("storage", rui_job_storage, storage_fields, "a file that RUBATO_STORAGE names",
+             .check = storage_check);
 
 static const ru_conf_field job_fields[] = {
     RU_ROW(TEXT, ru_job, name, "job", "name of the job, used in the names of runs and in reports"),

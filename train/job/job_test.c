@@ -287,6 +287,11 @@ static void folders_of_the_machine_are_taken(void **state)
     assert_ok(ru_job_load(b, NULL, 0, &f->arena, &job, NULL, &err), err);
     assert_int_equal(job.storage.n, 1);
     assert_string_equal(job.storage.at[0].path, "/own");
+    const char *twice = "storage: [{path: x, quota: 2MB}, {path: y, quota: 2MB}, "
+                        "{path: x, quota: 2MB}]\n";
+    assert_ok(ru_file_own(storage, twice, (int64_t)strlen(twice), &err), err);
+    assert_int_equal(ru_job_load(a, NULL, 0, &f->arena, &job, NULL, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "storage[0] and storage[2] are the same folder, x"));
     assert_int_equal(setenv("RUBATO_STORAGE", a, 1), 0);
     assert_int_equal(ru_job_load(b, NULL, 0, &f->arena, &job, NULL, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "unknown key 'model'"));
