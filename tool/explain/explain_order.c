@@ -31,6 +31,5 @@ ru_status rui_explain_order(const ru_order_policy_in *input, const ru_order_plan
         in.workers > 1 ? "parameters of worker 0, from the begin of the step, as ops read them"
                        : "parameters of the worker, from the begin of the step, as ops read them",
         &t, err));
-    ru_text_put(out->text, "  predicted; `rubato predict --from --record` measures it\n");
     return RU_OK;
 }

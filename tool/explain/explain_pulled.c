@@ -54,6 +54,7 @@ ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, const ru_tell *
         n += is_timed(&w->facts.transfers.at[i]);
     }
     if (n == 0) {
+        ru_text_put(out->text, "  predicted; `rubato predict --from --record` measures it\n");
         return RU_OK;
     }
     put_efficiency(w, out);

@@ -28,6 +28,13 @@ ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_e
         char *text;
         int64_t n;
         RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &n, err));
+        ru_str body = ru_str_trim(ru_str_n(text, n));
+        if (!ru_layers_are_profile(path, body) && (body.n == 0 || body.p[0] != '{')) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "%s is no world file: it is no JSON; name the folder of a run or a file "
+                           "that `rubato capture` wrote",
+                           path);
+        }
         return ru_layers_are_profile(path, ru_str_n(text, n))
                    ? ru_world_of_layers(path, ru_str_n(text, n), arena, into, err)
                    : ru_world_file_parse(path, ru_str_n(text, n), arena, into, err);
