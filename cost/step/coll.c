@@ -319,6 +319,13 @@ double ru_cost_coll_byte_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo a
     return (flow * c->beta_ns + t.added * c->gamma_ns) * more;
 }
 
+double ru_cost_coll_carried_ns(const ru_coll_cost *ring, uint32_t n_ranks)
+{
+    double sent = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, n_ranks).sent;
+    double byte = ru_cost_coll_byte_ns(ring, RU_COLL_ALL_REDUCE, RU_ALGO_RING, n_ranks);
+    return sent > 0 ? byte / sent : 0;
+}
+
 ru_coll_cost ru_cost_coll_slower(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                                  uint32_t n_ranks, double times)
 {

@@ -66,6 +66,9 @@ int64_t ru_cost_coll_carry_ns(const ru_coll_point *took, ru_coll_op op, ru_coll_
  * measured; not rounded. */
 double ru_cost_coll_byte_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                             uint32_t n_ranks);
+/* What a byte takes on one direction of a link, by what sums in a ring took: each link carries the
+ * same. */
+double ru_cost_coll_carried_ns(const ru_coll_cost *ring, uint32_t n_ranks);
 /* The same cost when each byte takes `times` as long. */
 ru_coll_cost ru_cost_coll_slower(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                                  uint32_t n_ranks, double times);

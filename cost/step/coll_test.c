@@ -212,6 +212,7 @@ static void a_byte_takes_what_the_rate_says(void **state)
     assert_int_equal(twice.at[1].ns, 2000 + 2 * 4002000);
     /* by the formula the largest takes 2002 us: half of what it took */
     assert_true(ru_cost_coll_byte_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 2) == 4);
+    assert_true(ru_cost_coll_carried_ns(&c, 2) == 4);
     const ru_coll_cost said = {.alpha_ns = 1000, .beta_ns = 2, .n_points = 2};
     assert_true(ru_cost_coll_byte_ns(&said, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 2) == 2);
 }

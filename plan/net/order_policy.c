@@ -305,7 +305,8 @@ static ru_status derive_order(const ru_world *w, ru_arena *scratch, ru_json *j, 
     if (pulled > 0) {
         ru_json_f64(j, "bytes_per_s", pulled);
     } else if (costs[RU_ALGO_RING].n_points > 0 && costs[RU_ALGO_RING].beta_ns > 0) {
-        ru_json_f64(j, "bytes_per_s", 1e9 / costs[RU_ALGO_RING].beta_ns);
+        uint32_t n = w->facts.collectives.at->n_ranks;
+        ru_json_f64(j, "bytes_per_s", 1e9 / ru_cost_coll_carried_ns(&costs[RU_ALGO_RING], n));
     }
     ru_json_i64(j, "workers", workers);
     return RU_OK;

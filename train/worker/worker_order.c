@@ -49,7 +49,8 @@ static ru_status ask(const rui_worker *w, ru_arena *arena, ru_order_policy_in *i
             at[used].param_bytes += w->list.tensor_bytes[k];
         }
     }
-    double ns = w->plan.costs_now[RU_ALGO_RING].beta_ns; /* of a byte, 0: not measured */
+    const ru_coll_cost *ring = &w->plan.costs_now[RU_ALGO_RING];
+    double ns = ring->n_points > 0 ? ru_cost_coll_carried_ns(ring, w->plan.view.n_ranks) : 0;
     ns *= w->plan.slower > 0 ? w->plan.slower : 1;
     *in = (ru_order_policy_in){.q = {.link.bytes_per_s = ns > 0 ? w->t.job->train.servers * 1e9 / ns
                                                                 : RU_ORDER_LINK_BYTES_PER_S,
