@@ -354,6 +354,14 @@ static void take_job(ru_slurm *s, ru_time now)
            (long long)id);
 }
 
+/* Why a list may lack jobs, which then are not gone; NULL: it is whole. */
+static const char *is_cut(const ru_slurm_shell *h, const ru_slurm *s)
+{
+    return !h->command.whole    ? "it ended before its output, which another process holds"
+           : s->list.n_line > 0 ? "its list ends within a line"
+                                : NULL;
+}
+
 static void end(ru_slurm_shell *h, int code, ru_time now)
 {
     const char *why = h->command.last[0] != 0 ? h->command.last : "it failed without a word";
@@ -367,6 +375,8 @@ static void end(ru_slurm_shell *h, int code, ru_time now)
         s->known = what != CANCEL;
         if (code != 0) {
             failed(s, what, why, now);
+        } else if (what == LOOK && is_cut(h, s) != NULL) {
+            failed(s, what, is_cut(h, s), now);
         } else if (what == LOOK) {
             h->trouble[0] = 0;
             h->told = 0;

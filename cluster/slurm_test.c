@@ -1,10 +1,16 @@
 /* What squeue prints: of each seat the job that stays, and those that must go. */
 #include "cluster/slurm.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/conf.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 static void read_all(rui_slurm_list *l, const char *text)
@@ -93,5 +99,93 @@ static void seats_have_names(void **state)
     }
 }
 
+typedef struct controller {
+    char dir[32];
+    ru_loop *loop;
+    ru_slurm *s;
+    int64_t ahead_ns; /* its clock runs fast */
+    bool until_well, adopted;
+} controller;
+
+static void look(void *self, uint32_t what, ru_time now)
+{
+    controller *c = self;
+    (void)what;
+    c->ahead_ns += 30000000;
+    c->adopted = ru_slurm_tick(c->s, ru_time_after(now, c->ahead_ns));
+    const char *trouble = ru_slurm_trouble(c->s);
+    bool late = strcmp(trouble, "no end in 30 s") == 0; /* its clock was too fast */
+    if (late || (c->until_well ? !c->adopted || trouble[0] != 0 : trouble[0] == 0)) {
+        ru_loop_timer(c->loop, look, c, 0, ru_time_after(now, 1000000));
+    } else {
+        ru_loop_stop(c->loop);
+    }
+}
+
+static void put_script(const controller *c, const char *name, const char *lines)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/%s", c->dir, name);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fprintf(f, "#!/bin/sh\n%s\n", lines) > 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(path, 0700), 0);
+}
+
+/* What squeue says from now on, $p is the prefix of names; the trouble that it makes. */
+static const char *squeue_says(controller *c, const char *prefix, const char *script)
+{
+    char lines[256];
+    ru_err err = {0};
+    (void)snprintf(lines, sizeof lines, "p=%s\n%s", prefix, script);
+    put_script(c, "squeue", lines);
+    look(c, 0, ru_clock_now());
+    assert_ok(ru_loop_run(c->loop, &err), err);
+    return ru_slurm_trouble(c->s);
+}
+
+/* A list that may lack jobs ends none of them: nothing is asked for in their place. */
+static void cut_lists_are_no_lists(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_arena arena;
+    ru_slurm_shell *shell;
+    controller c = {.dir = "/tmp/rubato-slurm-XXXXXX", .until_well = true};
+    const ru_slurm_options o = {
+        .name = "slurm", .folder = "/c", .exe = "/r", .partition = "", .seats = 2};
+    char prefix[64], path[64], before[4096];
+    (void)snprintf(before, sizeof before, "%s", ru_conf_env("PATH"));
+    (void)snprintf(prefix, sizeof prefix, "rubato-%08x", (unsigned)ru_hash_bytes("/c", 2, 1));
+    ru_arena_init(&arena, 0);
+    assert_non_null(mkdtemp(c.dir));
+    (void)snprintf(path, sizeof path, "%s:/usr/bin:/bin", c.dir);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    put_script(&c, "sbatch", "echo asked >&2; exit 1");
+    assert_ok(ru_loop_open(&c.loop, &err), err);
+    assert_ok(ru_slurm_shell_open(c.loop, &arena, &shell, &err), err);
+    assert_ok(ru_slurm_open(&o, shell, &arena, &c.s, &err), err);
+    static const char whole[] = "echo \"7|RUNNING|$p-1|None\"; echo \"8|PENDING|$p-2|None\"";
+    assert_string_equal(squeue_says(&c, prefix, whole), "");
+    assert_true(ru_slurm_wanted(c.s, 0) && ru_slurm_wanted(c.s, 1));
+    static const char *const cut[][2] = {
+        {"printf '7|RUNNING|'", "within a line"},
+        {"(while echo; do :; done) & exit 0", "another process"},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cut); k++) {
+        c.until_well = false;
+        assert_non_null(strstr(squeue_says(&c, prefix, cut[k][0]), cut[k][1]));
+        c.until_well = true;
+        assert_string_equal(squeue_says(&c, prefix, whole), "");
+    }
+    ru_slurm_shell_close(shell);
+    ru_loop_close(c.loop);
+    assert_int_equal(setenv("PATH", before, 1), 0);
+    assert_ok(ru_path_remove(c.dir, &err), err);
+    ru_arena_fini(&arena);
+}
+
 RU_TESTS(cluster_slurm, cmocka_unit_test(lists_are_read),
-         cmocka_unit_test(long_lists_come_in_pieces), cmocka_unit_test(seats_have_names))
+         cmocka_unit_test(long_lists_come_in_pieces), cmocka_unit_test(seats_have_names),
+         cmocka_unit_test(cut_lists_are_no_lists))

@@ -15,14 +15,14 @@ ru_status ru_prices_check(const ru_prices *p, ru_err *err)
     }
     for (uint32_t k = 0; k < p->n; k++) {
         if (!(p->usd[k] > 0) || !(p->usd[k] <= 1e6)) {
-            return RU_FAIL(err, RU_E_ARG, "row %u has the price %g, expected above 0 to 1e6", k,
+            return RU_FAIL(err, RU_E_ARG, "row %u has the price %g, expected above 0 to 1e6", k + 1,
                            p->usd[k]);
         }
         if (p->at_s[k] < 0 || p->at_s[k] > (int64_t)1 << 40 ||
             (k > 0 && p->at_s[k] < p->at_s[k - 1])) {
             return RU_FAIL(err, RU_E_ARG,
-                           "row %u has the time %lld, expected seconds not before the row above", k,
-                           (long long)p->at_s[k]);
+                           "row %u has the time %lld, expected seconds not before the row above",
+                           k + 1, (long long)p->at_s[k]);
         }
     }
     return RU_OK;

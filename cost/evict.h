@@ -21,7 +21,7 @@ typedef struct ru_prices {
     uint32_t n;
 } ru_prices;
 
-/* Errors: RU_E_ARG with the row that is out of order or no price. */
+/* Errors: RU_E_ARG with the row, counted from 1, that is out of order or no price. */
 RU_MUST_USE ru_status ru_prices_check(const ru_prices *p, ru_err *err);
 /* A file of prices: seconds since 1970, a blank and a price a line, as they changed. Owner:
  * `arena`. Errors: RU_E_DATA with `label` and the line, RU_E_MEM. */

@@ -131,6 +131,8 @@ static void test_files_of_prices(void **state)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         assert_int_equal(ru_prices_parse("f", ru_str_c(bad[k]), &a, &p, &err), RU_E_DATA);
     }
+    assert_int_equal(ru_prices_parse("f", ru_str_c("5 1\n6 -1\n"), &a, &p, &err), RU_E_DATA);
+    assert_string_equal(err.text, "f: row 2 has the price -1, expected above 0 to 1e6");
     ru_arena_fini(&a);
 }
 

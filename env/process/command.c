@@ -26,6 +26,7 @@ static bool hear(ru_command *c, bool errors)
     char bytes[PIECE];
     int64_t n = ru_process_read(c->p, errors, bytes, sizeof bytes);
     if (n < 0) { /* it would be told again and again */
+        c->whole = c->whole || !errors;
         ru_loop_fd_off(c->loop, ru_process_fd(c->p, errors));
     } else if (errors) {
         hear_errors(c, bytes, n);
@@ -73,7 +74,7 @@ ru_status ru_command_start(ru_command *c, ru_loop *loop, const char *const *argv
     RU_CHECK(c->p == NULL);
     c->loop = loop;
     c->begun = now;
-    c->over = c->late = false;
+    c->over = c->late = c->whole = false;
     c->n_line = 0;
     c->line[0] = c->last[0] = 0;
     const ru_process_options po = {.argv = argv,

@@ -18,6 +18,7 @@ typedef struct ru_command {
     ru_process *p; /* NULL: none runs */
     ru_time begun;
     bool over, late; /* the process has ended; it was killed as it took too long */
+    bool whole;      /* its output has ended too: nobody else holds it, and all was heard */
     int code;
     ru_command_words_fn words; /* NULL: nobody listens */
     void *self;

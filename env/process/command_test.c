@@ -66,6 +66,7 @@ static void all_of_it_is_heard(void **state)
     assert_int_equal(h.lines, 200000);
     assert_int_equal(h.bytes, 9 * 2 + 90 * 3 + 900 * 4 + 9000 * 5 + 90000 * 6 + 100001 * 7);
     assert_string_equal(h.c.last, "the end");
+    assert_true(h.c.whole);
 }
 
 /* Its process decides, not who holds its output. */
@@ -75,6 +76,7 @@ static void it_ends_with_its_process(void **state)
     heard h;
     run(&h, "sleep 1000 & echo $!; exit 3", 0);
     assert_int_equal(h.code, 3);
+    assert_false(h.c.whole); /* it could say more */
     long long left = strtoll(h.first, NULL, 10);
     assert_true(left > 1 && kill((pid_t)left, SIGKILL) == 0); /* what it left goes on */
     run(&h, "exec >&- 2>&-; exec sleep 1000", patience_ns + 1);
