@@ -560,7 +560,7 @@ enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512, ARG_LOOK = 64 };
 #define NO_NAN(v)        0
 #define IS_NAN(v)        ((v) != (v))
 #define TURN_WHOLE(T, v) (T)((v) ^ turn)
-#define TURN_REAL(T, v)  ((v) * (1 + 2 * turn))
+#define TURN_REAL(T, v)  (turn < 0 ? -(v) : (v))
 
 /* `cols` lines side by side, their elements `step` apart. */
 #define ARG_SIDES(T, A, name, TURN, NAN_OF)                                                        \
@@ -597,31 +597,36 @@ enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512, ARG_LOOK = 64 };
         }                                                                                          \
     }
 
-/* The piece of a line that has the best, and then its place there. */
+/* The piece of a line that has the best, and then its place there. The compiler knows the
+ * direction: else it chooses in the loop, or takes no vectors. */
 #define ARG_LINE(T, A, name, TURN, NAN_OF)                                                        \
-    static int64_t name##_in(const T *x, int64_t n, T turn, bool nan, bool last, T best)          \
+    RU_KERN_INLINE int64_t name##_in(const T *x, int64_t n, const T turn, bool nan, bool last,    \
+                                     T best)                                                      \
     {                                                                                             \
         for (int64_t b = 0; b < n; b += ARG_LOOK) {                                               \
             int64_t w = kv_min_i64(ARG_LOOK, n - b), at = last ? n - b - w : b;                   \
-            A first = ARG_LOOK, final = -1;                                                       \
-            _Pragma("omp simd reduction(min : first) reduction(max : final)") for (A i = 0;       \
-                                                                                   i < (A)w; i++) \
+            uint8_t hit[ARG_LOOK] = {0};                                                          \
+            _Pragma("omp simd") for (int64_t i = 0; i < w; i++)                                   \
             {                                                                                     \
                 T v = TURN(T, x[at + i]);                                                         \
-                bool hit = nan ? NAN_OF(v) : v == best;                                           \
-                A up = hit ? i : ARG_LOOK, down = hit ? i : -1;                                   \
-                first = up < first ? up : first;                                                  \
-                final = down > final ? down : final;                                              \
+                hit[i] = nan ? NAN_OF(v) : v == best;                                             \
             }                                                                                     \
-            if (final >= 0) {                                                                     \
-                return at + (last ? final : first);                                               \
+            for (int64_t i = 0; i < ARG_LOOK; i += 8) {                                           \
+                int64_t from = last ? ARG_LOOK - 8 - i : i, k = last ? 7 : 0;                     \
+                uint64_t eight;                                                                   \
+                memcpy(&eight, hit + from, sizeof eight);                                         \
+                if (eight != 0) {                                                                 \
+                    for (; hit[from + k] == 0; k += last ? -1 : 1) {                              \
+                    }                                                                             \
+                    return at + from + k;                                                         \
+                }                                                                                 \
             }                                                                                     \
         }                                                                                         \
         return 0;                                                                                 \
     }                                                                                             \
-    static int64_t name##_line(const ru_kern_scan *s, const T *x)                                 \
+    RU_KERN_INLINE int64_t name##_line_by(const bool smallest, const ru_kern_scan *s, const T *x) \
     {                                                                                             \
-        const T turn = (T)(s->smallest ? -1 : 0);                                                 \
+        const T turn = (T)(smallest ? -1 : 0);                                                    \
         int64_t from = 0;                                                                         \
         T best = TURN(T, x[0]);                                                                   \
         bool nan = false;                                                                         \
@@ -645,6 +650,10 @@ enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512, ARG_LOOK = 64 };
         }                                                                                         \
         int64_t n = kv_min_i64(ARG_PIECE, s->dim - from);                                         \
         return from + name##_in(x + from, n, turn, nan, s->last, best);                           \
+    }                                                                                             \
+    static int64_t name##_line(const ru_kern_scan *s, const T *x)                                 \
+    {                                                                                             \
+        return s->smallest ? name##_line_by(true, s, x) : name##_line_by(false, s, x);            \
     }
 
 #define ARG_KERNEL(T, A, name, TURN, NAN_OF)                                                \
