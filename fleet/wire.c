@@ -83,9 +83,10 @@ bool rui_fed_start_get(const void *data, int64_t size_bytes, rui_fed_start *out)
     out->neighbours = ru_wire_u32(&w);
     out->range = ru_wire_f64(&w);
     out->clip = ru_wire_f64(&w);
-    bool near = out->neighbours == 0 ||
-                (out->neighbours % 2 == 0 && out->threshold > out->neighbours / 2 + 1 &&
-                 out->threshold <= out->neighbours + 1);
+    bool near = out->neighbours == 0
+                    ? out->threshold > out->per_round / 2
+                    : out->neighbours % 2 == 0 && out->threshold > out->neighbours / 2 + 1 &&
+                          out->threshold <= out->neighbours + 1;
     bool masks = out->threshold == 0 || (out->per_round <= ROUND_MAX && near);
     return whole(&w) && out->count >= 1 && out->count <= values_max && out->params <= out->count &&
            masks && out->threshold <= out->per_round && out->range > 0 && out->range <= 1e12 &&

@@ -386,13 +386,13 @@ void rui_secure_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_e
     enter(s, OPEN, false, now);
     memcpy(m, &x->task, sizeof x->task);
     memcpy(m + sizeof x->task, x->u.survived, x->u.n);
-    for (uint32_t k = 0; k < x->u.n; k++) {
+    check_open(s, now, fx);
+    for (uint32_t k = 0; x->stage == OPEN && k < x->u.n; k++) { /* clients refuse what is too few */
         const rui_fed_member *to = at(s, k);
         if (to != NULL && x->u.survived[k] != 0) {
             ru_fx_send(fx, to->node, RUI_FED_SURVIVED, m, (int64_t)(sizeof x->task + x->u.n));
         }
     }
-    check_open(s, now, fx);
 }
 
 ru_status rui_secure_unmask(rui_fed_server *s, ru_err *err)

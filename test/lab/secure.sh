@@ -101,6 +101,23 @@ rounds = [json.loads(line) for line in open("long/federation.jsonl")]
 assert len(rounds) == 6 and any(r["masked"] > r["answers"] for r in rounds)
 PY
 
+# the same among two neighbours: it is missed by two clients, which are asked for nothing and stay
+serve beside -v --set federated.per_round=4 --set federated.clients_min=4 --set federated.secure='{threshold: 3, neighbours: 2}' \
+    --set federated.rounds=3 --set federated.epochs=150
+for name in c4 c5 c6 slow; do join $name; done
+for _ in $(seq 1 3000); do
+    grep -q '4 of 4 clients have masks' beside.log && break
+    sleep 0.02
+done
+lose slow
+join c7
+ends beside
+grep -q 'begins again: 2 clients of a neighbourhood are left to open the sum' beside.log || fail "a neighbourhood of two: $(tail -3 beside.log)"
+[[ $(rounds beside) == 3 ]] || fail "rounds behind a neighbourhood of two: $(cat beside/federation.jsonl)"
+for name in c4 c5 c6; do
+    wait ${pid[$name]} || fail "$name ends with $?: $(tail -3 $name.log)"
+done
+
 # 2. and 3. six of six are needed, one is lost
 serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=30
 port=${address##*:}
