@@ -155,13 +155,17 @@ static ru_status list_bucket(const ru_follow *f, ru_arena *arena, listed **out, 
     listed *all = RU_NEW(arena, listed, *n + 1);
     for (uint32_t k = 0; all != NULL && k < *n; k++) {
         const ru_bucket_object *o = &objects[k];
+        all[k].name = o->key;
+        if (ru_map_get_c(&f->known, o->key) != NULL) {
+            continue; /* nobody needs its stamp */
+        }
         const char *text =
             ru_arena_printf(arena, "%lld %s %s", (long long)o->size_bytes, o->tag, o->changed);
         if (text == NULL) {
             return full(f, err);
         }
         bool file = o->size_bytes > 0 && strchr(o->key, '/') == NULL;
-        all[k] = (listed){.name = o->key, .changed = time_of(o->changed)};
+        all[k].changed = time_of(o->changed);
         all[k].stamp = file ? ru_hash128_bytes(text, (int64_t)strlen(text)).low | 1 : 0;
     }
     *out = all;
@@ -180,12 +184,13 @@ static ru_status compare(ru_follow *f, listed *all, uint32_t *n, ru_arena *arena
             continue;
         }
         const uint64_t *before = ru_map_get_c(&f->seen, all[k].name);
-        uint64_t *now = ru_map_put_c(&seen, all[k].name, NULL);
+        bool is_new; /* a list may name an object twice */
+        uint64_t *now = ru_map_put_c(&seen, all[k].name, &is_new);
         if (now == NULL) {
             return full(f, err);
         }
         *now = all[k].stamp;
-        if (before != NULL && *before == all[k].stamp) {
+        if (is_new && before != NULL && *before == all[k].stamp) {
             all[fresh++] = all[k];
         }
     }

@@ -26,6 +26,7 @@ enum {
     TEXT_MAX = 16 << 20,
     ID_BYTES = 1024,
     PART_NS = 100000000, /* of a pause */
+    OBJECTS_MAX = 1 << 26,
 };
 
 struct ru_bucket {
@@ -303,7 +304,31 @@ static bool element(ru_str *at, const char *name, ru_str *out)
     return true;
 }
 
-/* Without the five escapes of XML. */
+/* The character of a reference such as &#39; or &#xE4; at the start of `s`, as UTF-8: its bytes in
+ * `out`. Gives the length of the reference; 0: there is none. */
+static int64_t reference(ru_str s, char out[4], int64_t *n)
+{
+    uint64_t c;
+    int64_t end = ru_str_find(s, ";");
+    bool hex = ru_str_starts(s, "&#x");
+    if (!ru_str_starts(s, "&#") || end < 0 || end > 10) {
+        return 0;
+    }
+    char text[16] = "0x";
+    (void)snprintf(text + (hex ? 2 : 0), 12, "%.*s", (int)end - (hex ? 3 : 2), s.p + (hex ? 3 : 2));
+    if (!ru_str_u64(ru_str_c(text), &c) || c == 0 || c > 0x10ffff) {
+        return 0;
+    }
+    static const uint8_t first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    *n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int64_t k = *n - 1; k > 0; k--, c >>= 6) {
+        out[k] = (char)(0x80 | (c & 0x3f));
+    }
+    out[0] = (char)(first[*n] | c);
+    return end + 1;
+}
+
+/* Without the escapes of XML: its five, and numbers. */
 static char *plain(ru_str s, ru_arena *arena)
 {
     static const struct {
@@ -312,14 +337,19 @@ static char *plain(ru_str s, ru_arena *arena)
     } escapes[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
     char *out = ru_arena_strn(arena, s.p, s.n);
     int64_t n = 0;
-    for (int64_t i = 0; out != NULL && i < s.n; n++) {
+    for (int64_t i = 0, more; out != NULL && i < s.n; n += more) {
+        const ru_str rest = ru_str_from(s, i);
         uint32_t k = 0;
-        while (k < RU_ARRAY_LEN(escapes) && !ru_str_starts(ru_str_from(s, i), escapes[k].from)) {
+        while (k < RU_ARRAY_LEN(escapes) && !ru_str_starts(rest, escapes[k].from)) {
             k++;
         }
-        bool is = k < RU_ARRAY_LEN(escapes);
-        out[n] = is ? escapes[k].to : s.p[i];
-        i += is ? (int64_t)strlen(escapes[k].from) : 1;
+        int64_t taken = k < RU_ARRAY_LEN(escapes) ? (int64_t)strlen(escapes[k].from)
+                                                  : reference(rest, out + n, &more);
+        if (taken == 0 || k < RU_ARRAY_LEN(escapes)) {
+            out[n] = taken > 0 ? escapes[k].to : s.p[i];
+            more = 1;
+        }
+        i += taken > 0 ? taken : 1;
     }
     if (out != NULL) {
         out[n] = '\0';
@@ -440,12 +470,13 @@ static const char *text_in(ru_str in, const char *name, ru_arena *arena)
     return element(&in, name, &text) ? plain(text, arena) : "";
 }
 
-/* One more place; NULL: no memory. */
+/* One more place; NULL: no memory, or there are too many. */
 static ru_bucket_object *more(ru_arena *arena, ru_bucket_object **all, uint32_t *n, uint32_t *cap)
 {
     if (*n == *cap) {
         uint32_t twice = *cap > 0 ? 2 * *cap : 64;
-        ru_bucket_object *list = RU_NEW(arena, ru_bucket_object, twice);
+        ru_bucket_object *list =
+            twice <= OBJECTS_MAX ? RU_NEW(arena, ru_bucket_object, twice) : NULL;
         if (list == NULL) {
             return NULL;
         }
@@ -502,18 +533,25 @@ ru_status ru_bucket_list(ru_bucket *b, bool folders, ru_arena *arena, ru_bucket_
                          uint32_t *n, ru_err *err)
 {
     uint32_t cap = 0;
-    const char *token = NULL;
+    const char *token = NULL, *before = NULL; /* of a page before, at twice as many each time */
     *out = NULL;
     *n = 0;
-    do {
+    for (uint64_t page = 1; page == 1 || token[0] != '\0'; page++) {
         reply r;
-        ru_str next, at;
         const request q = {.method = "GET", .query = list_query(b, folders, token, arena)};
         RU_TRY(q.query != NULL ? ask(b, &q, &r, err) : no_memory(err));
-        at = ru_str_n(r.text.p, r.text.n);
-        RU_TRY(take_page(b, at, arena, out, n, &cap, err));
-        token = element(&at, "NextContinuationToken", &next) ? plain(next, arena) : NULL;
-    } while (token != NULL);
+        const ru_str text = ru_str_n(r.text.p, r.text.n);
+        RU_TRY(take_page(b, text, arena, out, n, &cap, err));
+        token = text_in(text, "NextContinuationToken", arena);
+        if (token == NULL) {
+            return no_memory(err);
+        }
+        if (before != NULL && strcmp(token, before) == 0) {
+            return RU_FAIL(err, RU_E_IO, "%s: the server's list of objects goes in a circle",
+                           b->name);
+        }
+        before = (page & (page - 1)) == 0 ? token : before;
+    }
     return RU_OK;
 }
 

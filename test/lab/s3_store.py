@@ -5,7 +5,8 @@
         page: objects of a page of lists; has: an object of that key, and an upload of it that somebody began
     GET /_log gives the requests so far, GET /_keys the objects, GET /_uploads the uploads that have no end.
     PUT /_objects/KEY and DELETE /_objects/KEY change an object without a signature, a second later each time;
-    GET /_away?lists, ?objects or ? (nothing): from now on these requests are answered 503.
+    GET /_away?lists, ?objects or ? (nothing): from now on these requests are answered 503;
+    ?circle: each page of a list is the first one.
 """
 import datetime
 import hashlib
@@ -21,6 +22,7 @@ OPTIONS = dict(o.split("=") for o in sys.argv[1:])
 KEY, SECRET = "someone", "something"
 BUSY, CUT = int(OPTIONS.get("busy", 0)), int(OPTIONS.get("cut", 0))
 PAGE = int(OPTIONS.get("page", 1000))
+QUOTES = {"'": "&#39;", '"': "&#x22;"}  # as stores written in Go send them
 lock = threading.Lock()
 objects, dates, uploads, log = {}, {}, {}, []
 state = {"n": 0, "puts": 0, "away": "", "second": 0}
@@ -145,11 +147,13 @@ class Handler(BaseHTTPRequestHandler):
             names = sorted(k for k in objects if k.startswith(prefix))
             if "delimiter" in args:
                 names = [k for k in names if args["delimiter"] not in k[len(prefix):]]
-            names = [k for k in names if k > args.get("continuation-token", "")]
-            rows = "".join(f"<Contents><Key>{escape(k)}</Key><LastModified>{dates.get(k, '')}</LastModified>"
+            circle = state["away"] == "circle"
+            names = [k for k in names if circle or k > args.get("continuation-token", "")]
+            rows = "".join(f"<Contents><Key>{escape(k, QUOTES)}</Key><LastModified>{dates.get(k, '')}</LastModified>"
                            f"<ETag>&quot;{hashlib.md5(objects[k]).hexdigest()}&quot;</ETag><Size>{len(objects[k])}</Size>"
                            "</Contents>" for k in names[:PAGE])
-            more = f"<NextContinuationToken>{escape(names[PAGE - 1])}</NextContinuationToken>" if len(names) > PAGE else ""
+            token = "again" if circle else names[PAGE - 1] if len(names) > PAGE else ""
+            more = f"<NextContinuationToken>{escape(token, QUOTES)}</NextContinuationToken>"
             return self.reply(200, f"<R>{rows}{more}</R>".encode())
         if self.command == "PUT":
             put(key, body)
