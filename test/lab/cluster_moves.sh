@@ -61,16 +61,29 @@ sed 's/hidden: .*/hidden: [16]}/; s/every: 1s/every: 200ms/' job.yaml >small.yam
 cluster up frozen.yaml >/dev/null
 cluster submit small.yaml -w 2 >/dev/null
 until_is "two workers do not run" '"state":"runs".*"workers":2,' ps
+steps() { { grep '"rubato.train.step/1"' fz/jobs/1/metrics.jsonl || true; } | sed 's/.*"step":\([0-9]*\),.*/\1/'; }
+until_step() { # BEYOND
+    local k last
+    for ((k = 0; k < 1800; k++)); do
+        last=$(steps 2>/dev/null | tail -1)
+        [[ ${last:-0} -le $1 ]] || return 0
+        sleep 0.1
+    done
+    fail "no step beyond $1"
+}
+until_step 20
 agent=$(pid_of fz/run/n2.pid)
 kill -STOP "$agent"
 until_is "a frozen agent's node is not given up" '"node":"n2",.*"state":"lost"' nodes
 until_is "a job without its node does not wait" '"state":"waits"' ps
+before=$(steps | tail -1)
 kill -CONT "$agent"
 until_is "the job does not go on" '"state":"runs".*"workers":2,' ps
 if grep -q '"generation":1,' out; then fail "the job goes on with workers that nobody saw: $(cat out)"; fi
+until_step "$before"
 cluster cancel 1 >/dev/null
 until_is "the job does not end" '"state":"cancelled"' ps
-grep '"rubato.train.step/1"' fz/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+steps >steps
 [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
 cluster down
 [[ $failed -ne 0 ]] || echo "ok: an agent that was frozen"

@@ -60,7 +60,8 @@ echo "ok: another scheduler"
 
 # -- 3
 in_job() { cluster explain 1 | sed -n 's/.*; \([0-9]* of [0-9]*\) processes are in the job/\1/p'; }
-waits_for '2 of 2' in_job
+settled() { [[ $(workers 1 | wc -l) -ne 2 ]] || in_job; } # who comes is there, who goes has gone
+waits_for '2 of 2' settled
 before=$(workers 1)
 busy() { cluster nodes | awk '$4 == 1 { print substr($1, 6) }' | sed -n 1p; } # a seat with a worker
 job_of() { squeue -h -p main -o '%i %j' | awk -v s="-$1" 'substr($2, length($2) - length(s) + 1) == s { print $1 }'; }
@@ -77,6 +78,7 @@ waits_for 3 up_nodes
 echo "ok: preemption"
 
 # -- 4
+waits_for '2 of 2' settled
 before=$(workers 1)
 # It saves what it knows within 5 s, and forgets the rest.
 mark=saved-$$
