@@ -274,7 +274,10 @@ ru_status ru_meter_open(ru_meter *m, const ru_meter_options *o, ru_arena *arena,
         return RU_FAIL(err, RU_E_MISSING, "network.interface: this machine has no interface '%s'",
                        o->at);
     }
-    RU_TRY(queue_of(o, &ours, &other, err));
+    ru_status st = queue_of(o, &ours, &other, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "interface %s is bounded by tc of iproute2", o->at);
+    }
     return !other ? RU_OK
                   : RU_FAIL(err, RU_E_AGAIN,
                             "interface %s has a queue that somebody set up; it would be replaced: "

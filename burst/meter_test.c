@@ -2,8 +2,11 @@
 #include "burst/meter.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "base/rng.h"
 #include "test/test.h"
 
@@ -99,6 +102,13 @@ static void what_is_missing_is_said(void **state)
                           .clock = 1};
     assert_int_equal(ru_meter_open(&m, &o, &arena, &err), RU_E_MISSING);
     assert_non_null(strstr(err.text, "no interface 'no-such-card'"));
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s", ru_conf_env("PATH"));
+    o.at = "lo";
+    assert_int_equal(setenv("PATH", "/no/such/path", 1), 0);
+    assert_int_equal(ru_meter_open(&m, &o, &arena, &err), RU_E_MISSING);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    assert_non_null(strstr(err.text, "interface lo is bounded by tc of iproute2: cannot run tc"));
     o.rules.earn = 3;
     assert_int_equal(ru_meter_open(&m, &o, &arena, &err), RU_E_CONFIG);
     o = (ru_meter_options){.kind = RU_METER_DISK_BYTES,
