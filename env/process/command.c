@@ -13,8 +13,9 @@ static void hear_errors(ru_command *c, const char *bytes, int64_t n)
         if (bytes[k] == '\n' && c->n_line > 0) {
             memcpy(c->last, c->line, sizeof c->last);
             c->n_line = 0;
-        } else if (bytes[k] != '\n' && bytes[k] != 0 && c->n_line < sizeof c->line - 1) {
-            c->line[c->n_line++] = bytes[k];
+        } else if (bytes[k] != '\n' && c->n_line < sizeof c->line - 1) {
+            bool control = (uint8_t)bytes[k] < ' ' || bytes[k] == 0x7f; /* logs are on terminals */
+            c->line[c->n_line++] = control ? ' ' : bytes[k];
         }
         c->line[c->n_line] = 0;
     }

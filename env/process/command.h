@@ -24,7 +24,7 @@ typedef struct ru_command {
     void *self;
     char line[256]; /* of its errors, the newest one as far as it has come */
     uint32_t n_line;
-    char last[256]; /* the last whole one that is not empty; "": none */
+    char last[256]; /* the last whole one that is not empty, without control characters; "": none */
 } ru_command;
 
 /* `set`: NAME=VALUE more of its environment; may be NULL. Errors: those of ru_process_start. */

@@ -61,11 +61,11 @@ static void all_of_it_is_heard(void **state)
 {
     (void)state;
     heard h;
-    run(&h, "seq 1 200000; seq 1 100000 >&2; echo >&2; printf 'the end' >&2; exit 7", 0);
+    run(&h, "seq 1 200000; seq 1 100000 >&2; echo >&2; printf 'the\\033[1m end' >&2; exit 7", 0);
     assert_int_equal(h.code, 7);
     assert_int_equal(h.lines, 200000);
     assert_int_equal(h.bytes, 9 * 2 + 90 * 3 + 900 * 4 + 9000 * 5 + 90000 * 6 + 100001 * 7);
-    assert_string_equal(h.c.last, "the end");
+    assert_string_equal(h.c.last, "the [1m end");
     assert_true(h.c.whole);
 }
 
