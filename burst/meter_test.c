@@ -53,8 +53,10 @@ static void the_level_is_the_sum(void **state)
 static void it_counts_for_another(void **state)
 {
     (void)state;
-    const ru_meter_options o = {
-        .kind = RU_METER_DISK_BYTES, .name = "disk", .rules = {1, 10, 100}, .level = 7};
+    const ru_meter_options o = {.kind = RU_METER_DISK_BYTES,
+                                .name = "disk",
+                                .rules = {.earn = 1, .cap = 100, .burst = 10},
+                                .level = 7};
     ru_meter m = {.opt = &o, .bucket = {.earned = o.level}};
     assert_near(ru_meter_used(&m, 1000), 0, 0); /* what was before is nobody's */
     assert_near(ru_meter_used(&m, 1300), 300, 0);
