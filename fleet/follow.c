@@ -20,7 +20,8 @@ struct ru_follow {
     const char *dir;
     ru_bucket *bucket; /* NULL: `dir` is a folder */
     ru_arena arena;    /* dir */
-    ru_arena looks[2]; /* of the last look and the one before */
+    ru_arena list;     /* of the last look */
+    ru_arena looks[2]; /* what it saw, and the one before */
     uint32_t last;
     ru_map seen;  /* of the last look: name -> stamp; in its arena */
     ru_map known; /* name -> number of its first sample */
@@ -61,6 +62,7 @@ ru_status ru_follow_open(const char *dir, bool (*over)(void *self), void *self, 
         return RU_FAIL(err, RU_E_MEM, "no memory for the files of %s", dir);
     }
     ru_arena_init(&f->arena, 0);
+    ru_arena_init(&f->list, 0);
     ru_arena_init(&f->looks[0], 0);
     ru_arena_init(&f->looks[1], 0);
     ru_status st = find(f, dir, over, self, err);
@@ -80,6 +82,7 @@ void ru_follow_close(ru_follow *f)
     ru_log_file_close(f->notes);
     ru_bucket_close(f->bucket);
     ru_map_fini(&f->known);
+    ru_arena_fini(&f->list);
     ru_arena_fini(&f->looks[0]);
     ru_arena_fini(&f->looks[1]);
     ru_arena_fini(&f->arena);
@@ -159,6 +162,7 @@ static ru_status list_bucket(const ru_follow *f, ru_arena *arena, listed **out, 
         if (ru_map_get_c(&f->known, o->key) != NULL) {
             continue; /* nobody needs its stamp */
         }
+        ru_arena_mark mark = ru_arena_mark_get(arena);
         const char *text =
             ru_arena_printf(arena, "%lld %s %s", (long long)o->size_bytes, o->tag, o->changed);
         if (text == NULL) {
@@ -167,6 +171,7 @@ static ru_status list_bucket(const ru_follow *f, ru_arena *arena, listed **out, 
         bool file = o->size_bytes > 0 && strchr(o->key, '/') == NULL;
         all[k].changed = time_of(o->changed);
         all[k].stamp = file ? ru_hash128_bytes(text, (int64_t)strlen(text)).low | 1 : 0;
+        ru_arena_rewind(arena, mark);
     }
     *out = all;
     return all != NULL ? RU_OK : full(f, err);
@@ -201,15 +206,17 @@ static ru_status compare(ru_follow *f, listed *all, uint32_t *n, ru_arena *arena
 
 ru_status ru_follow_look(ru_follow *f, const char *const **names, uint32_t *n, ru_err *err)
 {
-    ru_arena *arena = &f->looks[1 - f->last];
+    ru_arena *seen = &f->looks[1 - f->last], *arena = &f->list;
     listed *all;
     uint32_t found;
+    ru_arena_fini(seen);
+    ru_arena_init(seen, 0);
     ru_arena_fini(arena);
     ru_arena_init(arena, 0);
     RU_TRY(f->bucket != NULL ? list_bucket(f, arena, &all, &found, err)
                              : list_folder(f, arena, &all, &found, err));
     const char **out = RU_NEW(arena, const char *, found + 1);
-    RU_TRY(out != NULL ? compare(f, all, &found, arena, err) : full(f, err));
+    RU_TRY(out != NULL ? compare(f, all, &found, seen, err) : full(f, err));
     f->last = 1 - f->last;
     qsort(all, found, sizeof *all, by_age);
     for (uint32_t k = 0; k < found; k++) {
