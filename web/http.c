@@ -75,6 +75,9 @@ static enum MHD_Result answer(ru_http *h, struct MHD_Connection *c, unsigned cod
     if (code == 401) {
         ok = h->add_response_header(r, "WWW-Authenticate", "Bearer");
     }
+    if (code == 405) {
+        ok = h->add_response_header(r, "Allow", "GET, HEAD");
+    }
     if (code == 503 && h->opt.request != NULL) {
         ok = h->add_response_header(r, "Retry-After", "1");
     }

@@ -138,19 +138,23 @@ static bool room(rui_http_call *k, int64_t bytes)
 /* What its head says of the body. */
 typedef struct about {
     uint32_t lengths, codings; /* fields of it */
-    bool chunked, coded;
+    bool chunked, coded, odd;
 } about;
 
 static enum MHD_Result on_field(void *self, enum MHD_ValueKind kind, const char *name,
                                 const char *value)
 {
     (void)kind;
+    static const char length[] = "Content-Length", coding[] = "Transfer-Encoding";
     about *a = self;
-    if (strcasecmp(name, "Content-Length") == 0) {
+    if (strcasecmp(name, length) == 0) {
         a->lengths++;
-    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+    } else if (strcasecmp(name, coding) == 0) {
         a->codings++;
         a->chunked = value != NULL && strcasecmp(value, "chunked") == 0;
+    } else if (strncasecmp(name, length, sizeof length - 1) == 0 ||
+               strncasecmp(name, coding, sizeof coding - 1) == 0) {
+        a->odd = true; /* a blank before the colon, or the rest of a folded line */
     } else if (strcasecmp(name, "Content-Encoding") == 0) {
         a->coded = a->coded || (value != NULL && strcasecmp(value, "identity") != 0);
     }
@@ -193,7 +197,7 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
     int64_t n = announced(h, c);
     about a = {0};
     (void)h->get_connection_values(c, MHD_HEADER_KIND, on_field, &a);
-    if (a.lengths + a.codings > 1 || (a.codings > 0 && !a.chunked)) {
+    if (a.odd || a.lengths + a.codings > 1 || (a.codings > 0 && !a.chunked)) {
         return refuse(h, c, path, 400); /* where it ends is unknown: the connection does, too */
     }
     uint32_t status = n > h->opt.body_max_bytes ? 413 : a.coded ? 415 : 0;

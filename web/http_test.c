@@ -518,6 +518,14 @@ static void one_end_of_a_body(void **state)
         {"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok", "415", "Content-Encoding"},
         {"Content-Encoding: br\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", "415",
          "Content-Encoding"},
+        {"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok", "400", "once"},
+        {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400",
+         "once"},
+        {"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", "400", "once"},
+        {"Content-Length : 2\r\n\r\nok", "400", "once"},
+        {"Content-Length: 2\r\n 3\r\n\r\nokx", "400", "once"},
+        {"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", "400", "once"},
+        {"Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n", "400", "once"},
     };
     world w;
     if (!open_with(&w, (ru_http_options){.openai = "/v1/"})) {
