@@ -199,28 +199,28 @@ static bool begin(reader *r, const char *path)
 
 static bool fields(reader *r, char *path, uint32_t depth, char closer);
 
-static bool value(reader *r, char *path, uint32_t depth)
+/* colon: one stands before it, or before its list; only messages do without. */
+static bool value(reader *r, char *path, uint32_t depth, bool colon)
 {
     ru_str v;
     if (peek(r) == '{') {
         r->p++;
         return begin(r, path) && fields(r, path, depth + 1, '}');
     }
-    return scalar(r, &v) && set(r, path, v);
+    return (colon || wrong(r, "':' before a value")) && scalar(r, &v) && set(r, path, v);
 }
 
 /* One value, or a list of them. */
 static bool values(reader *r, char *path, uint32_t depth)
 {
-    if (peek(r) == ':') {
-        r->p++;
-    }
+    bool colon = peek(r) == ':';
+    r->p += colon ? 1 : 0;
     if (peek(r) != '[') {
-        return value(r, path, depth);
+        return value(r, path, depth, colon);
     }
     r->p++;
     while (r->st == RU_OK && peek(r) != ']') {
-        if (!value(r, path, depth)) {
+        if (!value(r, path, depth, colon)) {
             return false;
         }
         if (peek(r) == ',') {

@@ -62,6 +62,8 @@ static void refuses_by_name(void **state)
         {"input: 3", "input: 3 is not supported"},
         {"dynamic_batching { preferred_batch_size: [4] }", "preferred_batch_size: 4"},
         {"}", "a field"},
+        {"name: 'm'\nmax_batch_size 8", "line 2: expected ':' before a value"},
+        {"input { dims [ 1 ] }", "expected ':' before a value"},
         {"input { dims: [1,2,3,4,5,6,7,8,9] }", "at most 8 dimensions"},
         {"input { dims: -2 }", "not a number from -1"},
         {"dynamic_batching { default_queue_policy { timeout_action: DELAY } }", "DELAY"},

@@ -482,23 +482,27 @@ void rui_route(void *self, ru_http_request *r)
         }
     }
     bool own = n > 2 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato");
-    bool metrics = n > 0 && ru_str_eq_c(part[0], "metrics") && is(r, "GET");
     bool typed = n == 5 && ru_str_eq_c(part[4], "json");
-    if (own && (n == 4 || typed) && ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
+    bool explains = own && (n == 4 || typed) && ru_str_eq_c(part[2], "explain");
+    bool beside = own && n == 3 && ru_str_eq_c(part[2], "beside");
+    bool world = own && n == 3 && ru_str_eq_c(part[2], "world");
+    bool metrics = n > 0 && n < 3 && ru_str_eq_c(part[0], "metrics");
+    metrics = metrics && (n == 1 || ru_str_eq_c(part[1], "triton"));
+    if (beside ? !is(r, "POST") : (explains || world || metrics || n == 0) && !is(r, "GET")) {
+        ru_http_refuse_method(r, beside ? "POST" : "GET");
+    } else if (explains) {
         give_request(s, r, part[3], typed);
-    } else if (own && n == 3 && ru_str_eq_c(part[2], "beside") && is(r, "POST")) {
+    } else if (beside) {
         rui_beside_attach(s, r);
-    } else if (own && n == 3 && ru_str_eq_c(part[2], "world") && is(r, "GET")) {
+    } else if (world) {
         give_world(s, r);
-    } else if (metrics && n == 1) {
-        give(s, NULL, r, PROMETHEUS, put_metrics);
-    } else if (metrics && n == 2 && ru_str_eq_c(part[1], "triton")) {
-        give(s, NULL, r, PROMETHEUS, put_triton);
-    } else if (n == 0 && is(r, "GET")) {
+    } else if (metrics) {
+        give(s, NULL, r, PROMETHEUS, n == 1 ? put_metrics : put_triton);
+    } else if (n == 0) {
         give_page(r);
     } else if (n > 1 && ru_str_eq_c(part[0], "v1")) {
         route_openai(s, r, part + 1, n - 1);
-    } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
+    } else if (!ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
     } else if (n > 1 && ru_str_eq_c(part[1], "repository")) {
         rui_repository(s, r, part + 2, n - 2);

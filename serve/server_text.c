@@ -203,11 +203,12 @@ static void put_piece(rui_telling *c, choice *h, int64_t end)
 
 static void put_failure(rui_telling *c, const char *sentence)
 {
-    char text[RU_ERR_TEXT_MAX + 64];
+    char text[6 * RU_ERR_TEXT_MAX + 128]; /* a byte has six at most */
     ru_text t = ru_text_into(text, sizeof text);
     ru_text_put(&t, c->ask.openai ? "data: {\"error\":{\"message\":" : "data: {\"error\":");
     ru_text_json(&t, ru_str_c(sentence));
-    ru_text_put(&t, c->ask.openai ? "}}\n\n" : "}\n\n");
+    ru_text_put(&t, c->ask.openai ? ",\"type\":\"server_error\",\"param\":null,\"code\":null}}\n\n"
+                                  : "}\n\n");
     put_event(c, ru_str_n(t.p, t.n));
 }
 

@@ -382,14 +382,20 @@ def check_waits(rubato, want, options, asked):
     def one(k):
         if k % 2:
             got.append(complete(server, "the ", len(want), **asked))
-        else:
-            events = server.events(f"/v2/models/{server.model}/generate_stream",
-                                   {"text_input": "the ", "max_tokens": len(want), "temperature": 0, **asked})
-            got.append(("".join(json.loads(e).get("text_output", "") for e in events), json.loads(events[-1])))
+            return
+        openai = k % 4 == 0
+        where = "/v1/completions" if openai else f"/v2/models/{server.model}/generate_stream"
+        asks = {"prompt": "the ", "stream": True} if openai else {"text_input": "the "}
+        events = server.events(where, {**asks, "max_tokens": len(want), "temperature": 0, **asked})
+        events = [json.loads(e) for e in events if e != "[DONE]"]
+        texts = [e["choices"][0]["text"] if "choices" in e else e.get("text_output", "") for e in events]
+        got.append(("".join(texts), events[-1]))
 
     def kinds():
+        cut = [answer["error"] for text, answer in got if text == ""]
         return ([answer for status, answer in got if status == 200], [answer for status, answer in got if status == 504],
-                [answer for text, answer in got if text == want], [answer for text, answer in got if text == ""])
+                [answer for text, answer in got if text == want], [why for why in cut if isinstance(why, str)],
+                [why for why in cut if isinstance(why, dict)])
 
     for turn in range(400):  # who comes first gets the place; on a busy machine few meet
         if turn >= 20 and all(kinds()):
@@ -399,14 +405,16 @@ def check_waits(rubato, want, options, asked):
             t.start()
         for t in threads:
             t.join()
-    whole, late, streamed, cut = kinds()
-    assert len(whole) + len(late) + len(streamed) + len(cut) == len(got), got
-    assert whole and late and streamed and cut, [len(x) for x in (whole, late, streamed, cut)]
+    whole, late, streamed, cut, of_openai = kinds()
+    assert sum(map(len, kinds())) == len(got), got
+    assert all(kinds()), [len(x) for x in kinds()]
     assert all(a["choices"][0]["text"] == want for a in whole)
     assert all("wait is over" in a["error"]["message"] for a in late), late
-    assert all("wait is over" in a["error"] for a in cut), cut
+    assert all("wait is over" in why for why in cut), cut
+    for why in of_openai:
+        assert "wait is over" in why.pop("message") and why == {"type": "server_error", "param": None, "code": None}, why
     with urllib.request.urlopen(f"http://{server.host}/metrics", timeout=20) as r:
-        assert f'reason="late"}} {len(late) + len(cut)}\n' in r.read().decode()
+        assert f'reason="late"}} {len(late) + len(cut) + len(of_openai)}\n' in r.read().decode()
     server.stop()
 
 
