@@ -82,7 +82,7 @@ def look_at_text(browser, work, rubato):
         assert page.text_content("#answer pre") == want, (page.text_content("#answer pre"), want)
         page.get_by_label("tokens").fill("0")
         page.click("#send")
-        page.wait_for_selector("#answer .hint:has-text('max_tokens 0 is below 1')")
+        page.wait_for_selector("#answer .hint:has-text('max_tokens 0 writes nothing')")
         assert not said, said
         if len(sys.argv) > 2:
             page.screenshot(path=os.path.join(sys.argv[2], "text.png"), full_page=True)
