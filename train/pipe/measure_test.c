@@ -74,7 +74,7 @@ static void two_workers_get_the_best_cut(void **state)
             x.params[i] = (int64_t)(ru_rng_u64(&r) % 1000000);
             x.cross[i] = (int64_t)(ru_rng_u64(&r) % 1000000);
         }
-        double b = 1e8 * (1 + (double)(ru_rng_u64(&r) % 40)), best = INFINITY;
+        double b = 1e8 * (1 + (double)(ru_rng_u64(&r) % 40)), best = (double)INFINITY;
         for (uint32_t k = 1; k < x.l.n; k++) {
             best = fmin(best, cut_s(&x, k, b));
         }
