@@ -113,11 +113,11 @@ void rui_report_progress_fill(const ru_run_report *r, const ru_run_report_step *
 
 void rui_report_progress(ru_run_report *r, const ru_run_report_step *s)
 {
-    const double old = r->opt.exact ? 0 : 0.95;
-    r->loss_mean = r->seen ? old * r->loss_mean + (1 - old) * s->loss : s->loss;
+    const bool exact = r->opt.exact; /* nothing stays of a loss before, which may be no number */
+    r->loss_mean = !r->seen || exact ? s->loss : 0.95 * r->loss_mean + 0.05 * s->loss;
     if (s->accuracy >= 0) {
         r->accuracy_mean =
-            r->judged ? old * r->accuracy_mean + (1 - old) * s->accuracy : s->accuracy;
+            !r->judged || exact ? s->accuracy : 0.95 * r->accuracy_mean + 0.05 * s->accuracy;
         r->judged = true;
     }
     r->seen = true;
