@@ -381,7 +381,7 @@ static ru_status check_figures(const judge *j, ru_arena *a, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "no memory to play %u sums", p->n_pieces);
     }
     int64_t step = play(j, &c), compute = 0, bytes = 0;
-    double per_byte = INFINITY;
+    double per_byte = (double)INFINITY;
     for (uint32_t i = 0; i < j->in->n; i++) {
         compute += j->in->forward_ns[i] + j->in->backward_ns[i];
         bytes += j->in->param_bytes[i];

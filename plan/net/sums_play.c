@@ -70,7 +70,7 @@ ru_coll_algo rui_sums_algo(const ru_sums_in *in, int64_t size_bytes)
 
 double rui_sums_per_byte_ns(const ru_sums_in *in)
 {
-    double least = INFINITY;
+    double least = (double)INFINITY;
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
         ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks);
         ru_coll_cost c = rui_sums_cost(in, (ru_coll_algo)a);
