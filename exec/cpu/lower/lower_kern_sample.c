@@ -3,7 +3,10 @@
 #include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/lower/lower_kern.h"
 
-enum { AXES = 3 };
+enum {
+    AXES = 3,
+    LINE_MAX = 4 << 20, /* floats of a line more than the tensors hold: pads can be of any size */
+};
 
 /* -- columns to images ---------------------------------------------------------------------------
  */
@@ -80,16 +83,20 @@ ru_status rui_lower_kern_col2im(rui_low *lo, const ru_node *n, ru_err *err)
         !fold_of(n, x, y, block, &f)) {
         return RU_E_UNSUPPORTED;
     }
+    fold_state made = {.k = ru_kern_numbers_best(),
+                       .f = f,
+                       .planes = y->dims[0] * y->dims[1],
+                       .x_plane = f.taps[0] * f.taps[1] * f.taps[2] * x->dims[2],
+                       .y_plane = rui_dims(y, 2, y->rank)};
+    made.work = made.k->col2im_work(&f);
+    if (made.work - LINE_MAX > made.x_plane + made.y_plane) {
+        return RU_E_UNSUPPORTED;
+    }
     fold_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (fold_state){.k = ru_kern_numbers_best(),
-                      .f = f,
-                      .planes = y->dims[0] * y->dims[1],
-                      .x_plane = f.taps[0] * f.taps[1] * f.taps[2] * x->dims[2],
-                      .y_plane = rui_dims(y, 2, y->rank)};
-    s->work = s->k->col2im_work(&f);
+    *s = made;
     int64_t work = s->work * (int64_t)rui_threads(lo) * (int64_t)sizeof(float);
     rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, RU_F32)),
                        rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32)), rui_scratch(lo, work)};

@@ -148,6 +148,33 @@ static void columns_become_images(void **state)
     }
 }
 
+/* Two windows of one element, 2^24 apart: a line as long as the pads would be 64 MiB for 40 bytes.
+ */
+static void columns_far_apart(void **state)
+{
+    (void)state;
+    const int64_t image[] = {5, 5}, block[] = {1, 1}, far = 1 << 24;
+    net t;
+    net_init(&t);
+    ru_value_id y =
+        ru_build_op3(&t.b, RU_OP_Col2Im, input(&t, "x", T(F32, 1, 1, 10)),
+                     ru_build_const_i64s(&t.b, image, 2), ru_build_const_i64s(&t.b, block, 2),
+                     (ru_attr[]){RU_AIS(strides, ((int64_t[]){1, far}), 2),
+                                 RU_AIS(pads, ((int64_t[]){0, far - 1, 0, 0}), 4), RU_A_END});
+    ru_build_output(&t.b, y, "y");
+    assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+    ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+    const float *got = ru_exe_output(e, y), *x = ru_exe_input(e, t.g.inputs[0]);
+    for (int64_t i = 0; i < 25; i++) { /* window 1 of a row begins at element 1 */
+        assert_true(got[i] == (i % 5 == 1 ? x[i / 5 * 2 + 1] : 0.0f));
+    }
+    ru_exe_stats s;
+    ru_exe_stats_get(e, &s);
+    assert_true(s.arena_bytes + s.scratch_bytes < 1 << 20);
+    ru_exe_close(e);
+    ru_arena_fini(&t.arena);
+}
+
 /* -- samples -------------------------------------------------------------------------------------
  */
 
@@ -283,5 +310,6 @@ static void scales_of_blocks(void **state)
 }
 
 RU_TESTS(exec_rare, cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
-         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere),
-         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
+         cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
+         cmocka_unit_test(samples_nowhere), cmocka_unit_test(peepholes),
+         cmocka_unit_test(scales_of_blocks))
