@@ -103,7 +103,7 @@ typedef struct controller {
     char dir[32];
     ru_loop *loop;
     ru_slurm *s;
-    int64_t ahead_ns; /* its clock runs fast */
+    int64_t ahead_ns, step_ns; /* its clock runs fast */
     bool until_well, adopted;
 } controller;
 
@@ -111,10 +111,11 @@ static void look(void *self, uint32_t what, ru_time now)
 {
     controller *c = self;
     (void)what;
-    c->ahead_ns += 30000000;
+    c->ahead_ns += c->step_ns;
     c->adopted = ru_slurm_tick(c->s, ru_time_after(now, c->ahead_ns));
     const char *trouble = ru_slurm_trouble(c->s);
-    bool late = strcmp(trouble, "no end in 30 s") == 0; /* its clock was too fast */
+    bool late = strcmp(trouble, "no end in 30 s") == 0;
+    c->step_ns = late ? 0 : c->step_ns; /* too fast for this machine */
     if (late || (c->until_well ? !c->adopted || trouble[0] != 0 : trouble[0] == 0)) {
         ru_loop_timer(c->loop, look, c, 0, ru_time_after(now, 1000000));
     } else {
@@ -124,12 +125,11 @@ static void look(void *self, uint32_t what, ru_time now)
 
 static void put_script(const controller *c, const char *name, const char *lines)
 {
-    char path[64];
+    char path[64], script[320];
+    ru_err err = {0};
     (void)snprintf(path, sizeof path, "%s/%s", c->dir, name);
-    FILE *f = fopen(path, "we");
-    assert_non_null(f);
-    assert_true(fprintf(f, "#!/bin/sh\n%s\n", lines) > 0);
-    assert_int_equal(fclose(f), 0);
+    int n = snprintf(script, sizeof script, "#!/bin/sh\n%s\n", lines);
+    assert_ok(ru_file_own(path, script, n, &err), err); /* who reads the old one goes on */
     assert_int_equal(chmod(path, 0700), 0);
 }
 
@@ -152,7 +152,7 @@ static void cut_lists_are_no_lists(void **state)
     ru_err err = {0};
     ru_arena arena;
     ru_slurm_shell *shell;
-    controller c = {.dir = "/tmp/rubato-slurm-XXXXXX", .until_well = true};
+    controller c = {.dir = "/tmp/rubato-slurm-XXXXXX", .step_ns = 30000000, .until_well = true};
     const ru_slurm_options o = {
         .name = "slurm", .folder = "/c", .exe = "/r", .partition = "", .seats = 2};
     char prefix[64], path[64], before[4096];
