@@ -169,7 +169,7 @@ ends loose
 rm -r in && mkdir in
 comes a.csv 0 40
 rows 40 1 >line.txt
-start slow -w 1 --set data.follow=4s
+start slow -w 1 --set data.follow=8s
 until_true "no line of the first file" written
 until_true "no line of the second file" noted slow b.csv
 kill -TERM "$run"
