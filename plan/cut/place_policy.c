@@ -138,7 +138,8 @@ static const ru_conf_field fields[] = {
               "budget of the search: number of ops and edges that it may visit", RU_IN(0, 1e15)),
     RU_ROW_AS(
         "nodes", I64, ru_place_in, nodes_max, "2000",
-        "largest number of branches of the integer program for a small graph; 0: do not solve it",
+        "largest number of branches of the integer program for a small graph without byte_ns and "
+        "values; 0: do not solve it",
         RU_IN(0, 1e9)),
     RU_ROW_AS("coarse", U32, ru_place_in, coarse_ops, "120",
               "a graph with more ops is first searched in a coarse form of about this many ops; 0: "
@@ -409,6 +410,10 @@ static ru_status report_place(const void *in, const void *plan, const ru_policy_
                      values ? ", but those of one value to a device are one" : "",
                      f->q.byte_ns > 0 ? ", except for byte_ns" : "");
     ru_report_assume(r, "an op keeps its memory for the whole step");
+    if (f->q.nodes_max > 0 && (values || f->q.byte_ns > 0)) {
+        ru_report_assume(
+            r, "the integer program knows neither values nor byte_ns, so it was not asked");
+    }
     ru_report_trigger(r, "step_s", 0.1);
     return RU_OK;
 }

@@ -15,6 +15,7 @@
 #include "plan/crew/reassign.h"
 #include "plan/cut/pipe.h"
 #include "plan/cut/place.h"
+#include "plan/cut/place_policy.h"
 #include "plan/serve/batch.h"
 #include "plan/serve/route.h"
 #include "plan/step/mem.h"
@@ -647,11 +648,30 @@ static void test_runners_up_without_a_plan(void **state)
     ru_arena_fini(&a);
 }
 
+/* The integer program knows no processor time of transfers; an answer without it says so. */
+static void test_a_placement_tells_what_was_not_asked(void **state)
+{
+    (void)state;
+    ru_arena a, scratch;
+    ru_arena_init(&a, 0);
+    ru_arena_init(&scratch, 0);
+    ru_place_file f = *(const ru_place_file *)example_of(&ru_policy_place, &a);
+    for (uint32_t k = 0; k < 3; k++) {
+        f.q.byte_ns = k == 0 ? 0 : 0.5;
+        f.q.nodes_max = k == 2 ? 0 : 2000;
+        ru_str text = run_text(&ru_policy_place, &f, &a, &scratch, false);
+        assert_true((strstr(text.p, "integer program knows neither") != NULL) == (k == 1));
+    }
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(test_policy, cmocka_unit_test(test_answers_are_the_same_bytes_everywhere),
          cmocka_unit_test(test_answers_do_not_depend_on_vector_instructions),
          cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
          cmocka_unit_test(test_reports_read_as_their_golden_texts),
          cmocka_unit_test(test_answers_keep_their_keys),
+         cmocka_unit_test(test_a_placement_tells_what_was_not_asked),
          cmocka_unit_test(test_numbers_that_are_none_are_refused),
          cmocka_unit_test(test_changed_plans_are_refused),
          cmocka_unit_test(test_an_input_survives_json),
