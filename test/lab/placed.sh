@@ -72,7 +72,7 @@ grep -q 'devices in a step, means of 9 recorded steps' explained.txt || fail "de
 grep -A 3 '^links in a step' explained.txt | grep -q '^     2   1 .* [KM]iB' || fail "links are not shown: $(cat explained.txt)"
 grep -A 2 '^predicted and measured' explained.txt | grep -q '^  step ' || fail "the step of the plan is not shown: $(tail -8 explained.txt)"
 
-train conv auto -w 2 --set train.parallel=auto --set train.placed.latency=0s --set train.steps=2 --set train.eval_every=0 --set 'train.pipeline={bytes_per_s: 1e15}'
+train conv auto -w 2 --set train.parallel=auto --set train.placed.latency=0s --set train.placed.byte_ns=0 --set train.steps=2 --set train.eval_every=0 --set 'train.pipeline={bytes_per_s: 1e15}'
 grep -q 'predicted for a step of 2 workers: data parallel .*, pipeline .*, placed .* ms (one worker: .*); trains ' auto.log || fail "auto compares no placement: $(head -2 auto.log)"
 
 # Two parts of device 2 read what layer1 makes: 24 samples of 8 x 28 x 28 numbers come once, and back go gradients of 16 x 14 x 14 for conv1
