@@ -259,7 +259,7 @@ pid_file: server.pid
 access_log: requests.log
 speed: disk
 disk: {path: $work, earn: 400kB, burst: 4MB, cap: 10GB, level: 9GB}
-slo: 600ms
+slo: 2s
 window: 2s
 profile: {load: python3 load.py, clients: [4, 8, 16]}
 FILE
