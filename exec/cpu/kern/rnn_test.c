@@ -13,18 +13,20 @@ enum { T = 3, N = 5, MOST = 99 };
 typedef struct layer {
     const char *name;
     ru_kern_cell cell;
-    bool late, relu;
+    bool late, relu, peeps;
     int64_t h;
     /* of one case */
     bool reverse, given; /* h0 and c0 */
-    double *pre, *r, *bias, *h0, *c0;
+    double *pre, *r, *bias, *h0, *c0, *peep;
 } layer;
 
-static const layer layers[] = {{.name = "lstm", .cell = RU_CELL_LSTM, .h = 19},
-                               {.name = "gru", .cell = RU_CELL_GRU, .h = 50},
-                               {.name = "late gru", .cell = RU_CELL_GRU, .late = true, .h = 35},
-                               {.name = "plain", .cell = RU_CELL_PLAIN, .h = MOST},
-                               {.name = "relu", .cell = RU_CELL_PLAIN, .relu = true, .h = MOST}};
+static const layer layers[] = {
+    {.name = "lstm", .cell = RU_CELL_LSTM, .h = 19},
+    {.name = "lstm with peepholes", .cell = RU_CELL_LSTM, .peeps = true, .h = 37},
+    {.name = "gru", .cell = RU_CELL_GRU, .h = 50},
+    {.name = "late gru", .cell = RU_CELL_GRU, .late = true, .h = 35},
+    {.name = "plain", .cell = RU_CELL_PLAIN, .h = MOST},
+    {.name = "relu", .cell = RU_CELL_PLAIN, .relu = true, .h = MOST}};
 
 enum { CASES = 4 * (int)(sizeof layers / sizeof layers[0]) };
 
@@ -73,6 +75,7 @@ static layer layer_of(int c)
     l.bias = doubles(g + l.h, 3);
     l.h0 = l.given ? doubles(N * l.h, 4) : NULL;
     l.c0 = l.given && l.cell == RU_CELL_LSTM ? doubles(N * l.h, 5) : NULL;
+    l.peep = l.peeps ? doubles(3 * l.h, 14) : NULL;
     for (int64_t i = 0; i < g * l.h; i++) {
         l.r[i] = (double)(float)(l.r[i] * 0.25);
     }
@@ -81,7 +84,7 @@ static layer layer_of(int c)
 
 static void layer_free(layer *l)
 {
-    free(l->pre), free(l->r), free(l->bias), free(l->h0), free(l->c0);
+    free(l->pre), free(l->r), free(l->bias), free(l->h0), free(l->c0), free(l->peep);
 }
 
 static void near(double got, double want, double tol, const layer *l, const char *what,
@@ -117,6 +120,12 @@ static double gate_in(const layer *l, int64_t q, int64_t unit, const double *pre
     return pre[q * l->h + unit] + l->bias[q * l->h + unit];
 }
 
+/* What gate q sees of its unit's cell. */
+static double peephole(const layer *l, int64_t q, int64_t unit, const double *c)
+{
+    return l->peep != NULL ? l->peep[q * l->h + unit] * c[unit] : 0.0;
+}
+
 /* One step of one row: h and c become those after it. */
 static void cell_step(const layer *l, const double *pre, double *h, double *c)
 {
@@ -126,11 +135,11 @@ static void cell_step(const layer *l, const double *pre, double *h, double *c)
         if (l->cell == RU_CELL_PLAIN) {
             to[j] = l->relu ? fmax(first, 0.0) : tanh(first);
         } else if (l->cell == RU_CELL_LSTM) {
-            double o = sigmoid(gate_in(l, 1, j, pre) + through_r(l, 1, j, h));
-            double f = sigmoid(gate_in(l, 2, j, pre) + through_r(l, 2, j, h));
+            double o = gate_in(l, 1, j, pre) + through_r(l, 1, j, h);
+            double f = gate_in(l, 2, j, pre) + through_r(l, 2, j, h) + peephole(l, 2, j, c);
             double u = tanh(gate_in(l, 3, j, pre) + through_r(l, 3, j, h));
-            c[j] = f * c[j] + sigmoid(first) * u;
-            to[j] = o * tanh(c[j]);
+            c[j] = sigmoid(f) * c[j] + sigmoid(first + peephole(l, 0, j, c)) * u;
+            to[j] = sigmoid(o + peephole(l, 1, j, c)) * tanh(c[j]);
         } else {
             z[j] = sigmoid(first);
             r[j] = sigmoid(gate_in(l, 1, j, pre) + through_r(l, 1, j, h));
@@ -182,7 +191,8 @@ static bench bench_of(const ru_kern *k, const layer *l)
                .c0 = floats(l->c0, N * h),
                .bias = floats(l->bias, g + h),
                .packed = noise(k->rnn_pack_floats(gates, h), 6),
-               .packed_u = noise(k->rnn_pack_floats(1, h), 7),
+               .packed_u = l->cell == RU_CELL_LSTM ? floats(l->peep, 3 * h)
+                                                   : noise(k->rnn_pack_floats(1, h), 7),
                .scratch = noise(96 * h, 8),
                .y = noise(T * N * h, 9),
                .ws = noise(T * N * (g + h), 10),
@@ -309,7 +319,9 @@ static void first_step_case(const ru_kern *k, const layer *l)
         b.r[i] = NAN;
     }
     k->rnn_pack(gates, l->h, b.r, false, b.scratch, b.packed);
-    k->rnn_pack(1, l->h, b.r, false, b.scratch, b.packed_u);
+    if (l->cell != RU_CELL_LSTM) {
+        k->rnn_pack(1, l->h, b.r, false, b.scratch, b.packed_u);
+    }
     rows_run(k, &b, 0, N);
     for (int64_t i = 0; i < N * l->h; i++) {
         assert_int_equal(isnan(b.y[i]) != 0, l->given);
@@ -412,6 +424,9 @@ static double grad_r(const layer *l, const back *q, int64_t gate_unit, int64_t k
 static void gradient_case(const ru_kern *k, const layer *l)
 {
     int64_t h = l->h, g = l->cell * h;
+    if (l->peeps) { /* no kernel gives their gradients */
+        return;
+    }
     bench b = bench_of(k, l);
     rows_run(k, &b, 0, N);
     back q = back_run(k, l, &b);
