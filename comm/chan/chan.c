@@ -494,8 +494,7 @@ void ru_chan_cancel(ru_chan *ch, ru_xfer_id id, ru_time now)
     }
 }
 
-/* The memory of slot i is the user's again: what the link is reading into it goes elsewhere. */
-static void detach(ru_chan *ch, uint32_t i, ru_time now)
+void rui_slot_detach(ru_chan *ch, uint32_t i, ru_time now)
 {
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
     uint32_t p = s->name.peer;
@@ -540,7 +539,7 @@ static void unpost(ru_chan *ch, uint32_t i, ru_time now)
     }
     rui_ingress_state(ch->ingress, i, RUI_SLOT_THROWN);
     uint32_t gen = s->gen;
-    detach(ch, i, now);
+    rui_slot_detach(ch, i, now);
     if (s->state == RUI_SLOT_THROWN && s->gen == gen) { /* the peer is still there */
         rui_control(ch, p, RUI_CANCEL, 0, s->name.stream, s->name.iter, 0, now);
         rui_resume_waiting(ch, p, s->name.stream, s->name.iter);

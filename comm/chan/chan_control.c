@@ -115,12 +115,23 @@ static void asked(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     }
 }
 
+/* A frame of the slot may be half there, on the other connection. */
+static void fail_slot(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
+{
+    const rui_slot *s = rui_ingress_slot(ch->ingress, i);
+    uint32_t gen = s->gen;
+    rui_slot_detach(ch, i, now);
+    if (s->gen == gen) {
+        rui_slot_fail(ch, i, why, now);
+    }
+}
+
 /* Bytes of the stream were lost with a connection and its sender does not have them any more. */
 static void gone(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
 {
     uint32_t i = rui_ingress_find(ch->ingress, p, f->stream, f->iter);
     if (i != RUI_NONE) {
-        rui_slot_fail(ch, i, RU_E_IO, now);
+        fail_slot(ch, i, RU_E_IO, now);
     } else if (!rui_ingress_thrown(ch->ingress, f->stream)) {
         (void)rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_LOST);
     }
@@ -139,7 +150,7 @@ void rui_cancel_heard(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     if (state == RUI_SLOT_STOPPED) {
         rui_ingress_slot(ch->ingress, i)->ended = true;
     } else if (state != RUI_SLOT_FREE) {
-        rui_slot_fail(ch, i, RU_E_CANCELLED, now);
+        fail_slot(ch, i, RU_E_CANCELLED, now);
     }
 }
 

@@ -359,6 +359,9 @@ ru_status rui_chan_head(void *self, ru_conn_id id, const uint8_t *head, ru_link_
 ru_status rui_chan_body(void *self, ru_conn_id id, ru_time now);
 void rui_slot_done(ru_chan *ch, uint32_t s, ru_time now);
 void rui_slot_fail(ru_chan *ch, uint32_t s, ru_status why, ru_time now);
+/* The memory of slot s is the user's again: what the link is reading into it goes elsewhere. The
+ * peer may end by it, and the slot with it. */
+void rui_slot_detach(ru_chan *ch, uint32_t s, ru_time now);
 void rui_slot_early_free(ru_chan *ch, uint32_t s);
 void rui_soon_add(ru_chan *ch, uint32_t s, ru_time now);
 void rui_soon_drop(ru_chan *ch, uint32_t s);

@@ -60,6 +60,23 @@ static void touch_slot(ru_chan *ch, rui_conn *c, uint32_t s)
     c->rx_slot_gen = rui_ingress_slot(ch->ingress, s)->gen;
 }
 
+/* Is the other connection of this peer in the middle of a frame for slot i? A stream comes by one
+ * of them: whichever ended first would free the slot under the other. */
+static bool comes_twice(ru_chan *ch, const rui_conn *c, uint32_t i)
+{
+    uint32_t gen = rui_ingress_slot(ch->ingress, i)->gen;
+    bool twice = false;
+    for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
+        uint32_t at = ch->peers[c->peer].conn[k];
+        const rui_conn *o = at != RUI_NONE ? &ch->conns[at] : c;
+        twice = twice || (o != c && (o->rx_kind == RUI_RX_SLOT || o->rx_kind == RUI_RX_THROW) &&
+                          o->rx_slot == i && o->rx_slot_gen == gen);
+    }
+    return twice;
+}
+
+static const char on_both[] = "it sent a stream on both of its connections at once";
+
 /* -- headers -------------------------------------------------------------------------------------
  */
 
@@ -75,6 +92,9 @@ static ru_status head_chunk(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time no
     bool counts = s != NULL && (s->state == RUI_SLOT_POSTED || s->state == RUI_SLOT_THROWN);
     if (counts && rui_slot_check(s, (int64_t)f->offset, f->len) != RU_OK) {
         return hostile(ch, c, "it sent bytes of a stream twice or at a wrong offset", now);
+    }
+    if (counts && comes_twice(ch, c, i)) {
+        return hostile(ch, c, on_both, now);
     }
     if (counts) {
         touch_slot(ch, c, i);
@@ -135,6 +155,9 @@ static ru_status head_whole(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time no
     }
     if (s->state == RUI_SLOT_POSTED && (s->total_bytes != f->len || s->got_bytes > 0)) {
         return hostile(ch, c, "it sent a small stream whose length differs from its slot", now);
+    }
+    if (comes_twice(ch, c, i)) {
+        return hostile(ch, c, on_both, now);
     }
     touch_slot(ch, c, i);
     return s->state == RUI_SLOT_POSTED ? place_slot(ch, c, rx) : throw_frame(ch, c, rx);
@@ -370,6 +393,9 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
     if (wanted && (s->total_bytes != f->len || s->got_bytes > 0)) {
         rui_blocks_give(&ch->blocks, block);
         rui_peer_hostile(ch, p, "it sent a small stream whose length differs from its slot", now);
+    } else if (wanted && comes_twice(ch, c, i)) {
+        rui_blocks_give(&ch->blocks, block);
+        rui_peer_hostile(ch, p, on_both, now);
     } else if (wanted) {
         if (s->state == RUI_SLOT_POSTED) {
             rui_blocks_read(&ch->blocks, block, f->len, s->spans, s->n_spans);

@@ -57,6 +57,9 @@ static void test_hostile_frames(void **state)
     assert_ok(ru_chan_hostile(ru_test_seed(), 3000, NULL, 0, &r, &err), err);
     assert_true(r.frames_before > 500 && r.frames_after > 500);
     assert_true(r.refused > 200 && r.honest > 50);
+    /* Here the end of a stream is told while a frame of it is half there on the other connection.
+     */
+    assert_ok(ru_chan_hostile(21842, 60000, NULL, 0, &r, &err), err);
     ru_log_set(&was);
 }
 

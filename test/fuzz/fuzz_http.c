@@ -2,6 +2,8 @@
  * end, and is gone when its connection is. The first byte says where the bytes are cut in two, and
  * whether the client sends no more. */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -64,12 +66,14 @@ static void on_request(void *self, ru_http_request *r)
     }
 }
 
-static void check(bool ok)
+static void check_at(bool ok, int line)
 {
     if (!ok) {
+        (void)fprintf(stderr, "fuzz_http.c:%d: %s\n", line, strerror(errno));
         abort();
     }
 }
+#define check(ok) check_at(ok, __LINE__)
 
 static void open_server(void)
 {
