@@ -102,6 +102,21 @@ static void turn(uint32_t rounds)
     }
 }
 
+static int dial(void)
+{
+    const struct linger now = {.l_onoff = 1}; /* no port waits after it */
+    for (;;) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        check(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+        if (connect(fd, (const struct sockaddr *)&w.at, sizeof w.at) == 0) {
+            return fd;
+        }
+        check(errno == EINTR); /* by the fuzzer's clock */
+        (void)close(fd);
+        turn(ROUNDS);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char into[4096];
@@ -112,10 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         open_server();
     }
     w.begun = w.done = w.n_kept = 0;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    const struct linger now = {.l_onoff = 1}; /* no port waits after it */
-    check(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
-    check(connect(fd, (const struct sockaddr *)&w.at, sizeof w.at) == 0);
+    int fd = dial();
     size_t cut = 1 + (size_t)(data[0] & 127) * (size - 1) / 128;
     (void)!send(fd, data + 1, cut - 1, MSG_NOSIGNAL);
     turn(ROUNDS);
