@@ -91,6 +91,16 @@ const ru_book_user *ru_book_user_of(const ru_book *b, const char *name)
     return NULL;
 }
 
+uint32_t ru_book_weight(const ru_book *b, const char *owner)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < b->n_users; k++) {
+        any = any || b->users[k].weight > 0;
+    }
+    const ru_book_user *u = any ? ru_book_user_of(b, owner) : NULL;
+    return u != NULL && u->weight > 0 ? u->weight : any;
+}
+
 const char *ru_book_state_name(ru_book_state s)
 {
     static const char *const names[] = {"none", "waits", "runs", "done", "cancelled", "held"};
@@ -278,10 +288,12 @@ static ru_status set_user(ru_book *b, const ru_journal_event *e, ru_err *err)
     RU_TRY(ru_book_user_get(e->text, b->arena, &u, err));
     const ru_book_user *old = ru_book_user_of(b, u.name);
     uint32_t at = old != NULL ? (uint32_t)(old - b->users) : b->n_users;
-    if (at == RU_BOOK_USERS_MAX || e->a < 0 || e->a > UINT32_MAX) {
+    if (at == RU_BOOK_USERS_MAX || e->a < 0 || e->a > UINT32_MAX || e->b < 0 ||
+        e->b > RU_BOOK_WEIGHT_MAX) {
         return odd(e, "no such user can follow", err);
     }
     u.slots = (uint32_t)e->a;
+    u.weight = (uint32_t)e->b;
     b->users[at] = u;
     b->n_users += old == NULL;
     return RU_OK;

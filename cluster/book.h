@@ -20,6 +20,7 @@ enum {
     RU_BOOK_LIVE_MAX = 12000, /* jobs that have not ended */
     RU_BOOK_NODES_MAX = 255,
     RU_BOOK_USERS_MAX = 255,
+    RU_BOOK_WEIGHT_MAX = 1000,
     RU_BOOK_SPREAD_MAX = 16, /* nodes of a job */
     RU_BOOK_FAILURES_MAX = 3 /* one after the other: the job is held */
 };
@@ -35,7 +36,8 @@ typedef enum ru_book_kind {
     RU_BOOK_FAIL = 6,   /* job; a: exit code; text: its last sentence */
     RU_BOOK_END = 7,    /* job; a: ru_book_state; text: why */
     RU_BOOK_DRAIN = 8,  /* node; a: 1: it takes no more work, 0: it does again */
-    RU_BOOK_USER = 9,   /* a: slots at one time, 0: no limit; text: ru_book_user as JSON */
+    RU_BOOK_USER = 9,   /* a: slots at one time, 0: no limit; b: weight, 0: none was given; text:
+                           ru_book_user as JSON */
     RU_BOOK_MARKET = 10, /* cluster/spot.h */
     RU_BOOK_METHOD = 11, /* a: ru_alloc_method; b: its demote_s, 1e-3; before the first: pollux */
     RU_BOOK_DOWN = 12,   /* the cluster ended as it was asked to */
@@ -85,7 +87,8 @@ typedef struct ru_book_node {
 
 typedef struct ru_book_user {
     const char *name, *key;
-    uint32_t slots; /* of all its jobs at one time; 0: no limit */
+    uint32_t slots;  /* of all its jobs at one time; 0: no limit */
+    uint32_t weight; /* beside other users; 0: none was given, which counts as 1 */
 } ru_book_user;
 
 RU_VEC(ru_book_jobs, ru_book_job)
@@ -132,8 +135,10 @@ uint32_t ru_book_slots(const ru_book *b, bool drained);
 uint32_t ru_book_node_of(const ru_book *b, const char *name);
 /* NULL: there is no such user (the administrator is none). */
 const ru_book_user *ru_book_user_of(const ru_book *b, const char *name);
+/* Weight of an owner of jobs beside the others; 0: nobody was given one, so all jobs are alike. */
+uint32_t ru_book_weight(const ru_book *b, const char *owner);
 void ru_book_user_put(const ru_book_user *u, ru_text *into);
-/* What that wrote, without the slots. Owner: `arena`. Errors: RU_E_CONFIG, RU_E_LIMIT. */
+/* What that wrote, without slots and weight. Owner: `arena`. Errors: RU_E_CONFIG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_book_user_get(const char *text, ru_arena *arena, ru_book_user *out,
                                        ru_err *err);
 void ru_book_spec_put(const ru_book_spec *s, ru_text *into);
@@ -154,7 +159,10 @@ typedef struct ru_book_measured {
  * so that a large job does not wait for ever behind small ones; jobs of a user share its slots in
  * this order, the least of each first; and what a cancelled job still has stays its own. A job that
  * requests more than the slots of its 16 largest nodes requests those, and no more workers than its
- * largest batch has samples. `measured`: by slot.
+ * largest batch has samples. Under pollux users with weights share the slots of a priority by them:
+ * each job weighs weight / jobs of its user there (plan/fleet/alloc.h); where not all jobs can have
+ * their fewest workers, users take turns, and next is who has the fewest slots for its weight.
+ * `measured`: by slot.
  * `now_ns`: on the cluster's clock; one before the last event counts as that. *n 0: nothing
  * changes. Owner: `scratch`. Errors: those of the policy. */
 RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured,

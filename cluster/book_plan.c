@@ -21,6 +21,7 @@ typedef struct planner {
     ru_arena *scratch;
     uint32_t left[RU_BOOK_NODES_MAX]; /* slots that nobody has been given yet */
     uint32_t *most;                   /* by slot: workers that the user's slots allow */
+    bool weighs;                      /* users have weights, and the method knows them */
     ru_journal_event *events;         /* [n] */
     uint32_t n;
 } planner;
@@ -169,6 +170,13 @@ static void put_question(const planner *p, const uint32_t *numbers, const ru_all
         put_job(p, numbers[i], &in->jobs[i], &j);
     }
     ru_json_close(&j);
+    if (p->weighs) {
+        ru_json_open(&j, "weights", '[');
+        for (uint32_t i = 0; i < in->n_jobs; i++) {
+            ru_json_f64(&j, NULL, in->jobs[i].weight);
+        }
+        ru_json_close(&j);
+    }
     ru_json_f64(&j, "power", in->power);
     put_ns(&j, "restart", in->restart_s);
     put_ns(&j, "hold", in->hold_s);
@@ -213,14 +221,105 @@ static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_
     }
 }
 
-/* The jobs of one priority, by their numbers, on what is left. */
-static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_err *err)
+/* The users of some jobs. */
+typedef struct sharer {
+    const char *owner;
+    uint32_t weight, jobs, slots, next;
+} sharer;
+
+static uint32_t sharer_of(const planner *p, sharer *all, uint32_t *n, const char *owner)
+{
+    uint32_t k = 0;
+    while (k < *n && strcmp(all[k].owner, owner) != 0) {
+        k++;
+    }
+    if (k == *n) {
+        all[(*n)++] = (sharer){.owner = owner, .weight = ru_book_weight(p->b, owner)};
+    }
+    return k;
+}
+
+/* Users take turns: the next job is the earliest one of who has the fewest slots for its weight.
+ * Those for which nothing is left come behind the others in `numbers`. How many come first? */
+static uint32_t take_turns(const planner *p, sharer *users, uint32_t n_users, uint32_t *of,
+                           uint32_t *numbers, bool *goes, uint32_t n)
+{
+    uint64_t left = 0;
+    for (uint32_t k = 0; k < p->b->n_nodes; k++) {
+        left += p->left[k];
+    }
+    for (uint32_t turn = 0; turn < n; turn++) {
+        sharer *next = NULL;
+        for (uint32_t k = 0; k < n_users; k++) {
+            sharer *u = &users[k];
+            while (u->next < n && of[u->next] != k) {
+                u->next++;
+            }
+            if (u->next < n && (next == NULL || (uint64_t)u->slots * next->weight <
+                                                    (uint64_t)next->slots * u->weight)) {
+                next = u;
+            }
+        }
+        RU_CHECK(next != NULL);
+        uint32_t least = ru_book_job_at(p->b, numbers[next->next])->least;
+        goes[next->next++] = least <= left;
+        next->slots += least <= left ? least : 0;
+        left -= least <= left ? least : 0;
+    }
+    uint32_t first = 0, late = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (goes[i]) {
+            numbers[first++] = numbers[i];
+        } else {
+            of[late++] = numbers[i]; /* whose place is not asked for any more */
+        }
+    }
+    memcpy(&numbers[first], of, late * sizeof *of);
+    return first;
+}
+
+/* Jobs of a user share its weight. *first: so many are planned before the others. */
+static ru_status weigh(const planner *p, uint32_t *numbers, uint32_t n, uint32_t *first,
+                       double *weights, ru_err *err)
+{
+    sharer *users = RU_NEW(p->scratch, sharer, RU_BOOK_USERS_MAX + 1);
+    uint32_t *of = RU_NEW(p->scratch, uint32_t, n), n_users = 0;
+    bool *goes = RU_NEW(p->scratch, bool, n);
+    if (users == NULL || of == NULL || goes == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        of[i] = sharer_of(p, users, &n_users, ru_book_job_at(p->b, numbers[i])->owner);
+    }
+    *first = take_turns(p, users, n_users, of, numbers, goes, n);
+    for (uint32_t from = 0, to = *first; from < n; from = to, to = n) { /* each part by itself */
+        for (uint32_t pass = 0; pass < 2; pass++) {
+            for (uint32_t i = from; i < to; i++) {
+                const char *owner = ru_book_job_at(p->b, numbers[i])->owner;
+                sharer *u = &users[sharer_of(p, users, &n_users, owner)];
+                u->jobs = pass == 0 ? u->jobs + 1 : u->jobs;
+                weights[i] = (double)u->weight / u->jobs;
+            }
+        }
+        for (uint32_t k = 0; k < n_users; k++) {
+            users[k].jobs = 0;
+        }
+    }
+    return RU_OK;
+}
+
+/* Some jobs of one priority, by their numbers, on what is left. `weights`: NULL: all are alike. */
+static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, const double *weights,
+                           ru_err *err)
 {
     ru_alloc_job *jobs = RU_NEW(p->scratch, ru_alloc_job, n);
     if (jobs == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n);
     }
     put_facts(p, numbers, n, jobs);
+    for (uint32_t i = 0; weights != NULL && i < n; i++) {
+        jobs[i].weight = weights[i];
+    }
     const double lost_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s;
     const ru_alloc_in in = {.jobs = jobs,
                             .n_jobs = n,
@@ -265,6 +364,20 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
     return RU_OK;
 }
 
+/* The jobs of one priority. */
+static ru_status plan_all(planner *p, uint32_t *numbers, uint32_t n, ru_err *err)
+{
+    uint32_t first = n;
+    double *weights = p->weighs ? RU_NEW(p->scratch, double, n) : NULL;
+    if (weights == NULL) {
+        return p->weighs ? RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n)
+                         : plan_some(p, numbers, n, NULL, err);
+    }
+    RU_TRY(weigh(p, numbers, n, &first, weights, err));
+    RU_TRY(first > 0 ? plan_some(p, numbers, first, weights, err) : RU_OK);
+    return first < n ? plan_some(p, &numbers[first], n - first, &weights[first], err) : RU_OK;
+}
+
 /* What the jobs of a user may have: the least of each in their order, then more in the same order.
  * Those for which nothing is left get 0. */
 static void share_slots(planner *p, const ru_book_user *u, const int64_t (*order)[2], uint32_t n)
@@ -301,6 +414,7 @@ ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured, int64
                  .scratch = scratch};
     int64_t(*order)[2] = ru_arena_zalloc(scratch, (int64_t)(b->n_live + 1) * 16, 8);
     uint32_t *numbers = RU_NEW(scratch, uint32_t, b->n_live + 1), n_jobs = 0;
+    p.weighs = b->method == RU_ALLOC_POLLUX && ru_book_weight(b, "") > 0;
     p.events = RU_NEW(scratch, ru_journal_event, b->n_live + 1);
     p.most = RU_NEW(scratch, uint32_t, b->sched.n_jobs + 1);
     if (order == NULL || p.most == NULL || numbers == NULL || p.events == NULL) {
@@ -335,7 +449,7 @@ ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured, int64
             put_grant(&p, (uint32_t)order[i][1], NULL, 0, ru_book_place(b, j)->demoted);
         }
         if (i + 1 == n_jobs || order[i + 1][0] != order[i][0]) {
-            RU_TRY(n_some > 0 ? plan_some(&p, numbers, n_some, err) : RU_OK);
+            RU_TRY(n_some > 0 ? plan_all(&p, numbers, n_some, err) : RU_OK);
             n_some = 0;
         }
     }

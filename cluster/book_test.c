@@ -47,7 +47,7 @@ static uint32_t draw(life *l, uint32_t n)
     return (uint32_t)ru_rng_below(&l->rng, n);
 }
 
-static void submit(life *l, uint32_t min, uint32_t max, int64_t priority)
+static void submit_as(life *l, const char *who, uint32_t min, uint32_t max, int64_t priority)
 {
     ru_text t = ru_text_arena(&l->texts);
     ru_book_spec_put(&(ru_book_spec){"a \"job\"", "secret", "/out", "name: x\nlist: [1]\n", 0}, &t);
@@ -56,7 +56,20 @@ static void submit(life *l, uint32_t min, uint32_t max, int64_t priority)
                                .node = priority,
                                .a = min,
                                .b = max,
+                               .who = who,
                                .text = t.p});
+}
+
+static void submit(life *l, uint32_t min, uint32_t max, int64_t priority)
+{
+    submit_as(l, "alice", min, max, priority);
+}
+
+static void user(life *l, const char *name, uint32_t slots, uint32_t weight)
+{
+    ru_text t = ru_text_arena(&l->texts);
+    ru_book_user_put(&(ru_book_user){.name = name, .key = "0123456789abcdef"}, &t);
+    must(l, (ru_journal_event){.kind = RU_BOOK_USER, .a = slots, .b = weight, .text = t.p});
 }
 
 static void node(life *l, uint32_t k, uint32_t slots)
@@ -197,7 +210,10 @@ static void act(life *l)
     switch (draw(l, 8)) {
     case 0:
         if (l->b.jobs.n < JOBS) {
-            submit(l, min, min + draw(l, 4), (int64_t)draw(l, 3) - 1);
+            submit_as(l, draw(l, 2) == 0 ? "alice" : "bob", min, min + draw(l, 4),
+                      (int64_t)draw(l, 3) - 1);
+        } else if (draw(l, 4) == 0) {
+            user(l, draw(l, 2) == 0 ? "alice" : "bob", 0, draw(l, 4));
         }
         break;
     case 1: {
@@ -492,7 +508,7 @@ static void a_job_scaled_beyond_its_users_slots_goes_on(void **state)
     life_open(l);
     node(l, 0, 8);
     ru_text t = ru_text_arena(&l->texts);
-    ru_book_user_put(&(ru_book_user){"alice", "0123456789abcdef", 0}, &t);
+    ru_book_user_put(&(ru_book_user){.name = "alice", .key = "0123456789abcdef"}, &t);
     must(l, (ru_journal_event){.kind = RU_BOOK_USER, .a = 3, .text = t.p});
     submit(l, 2, 2, 0);
     submit(l, 1, 1, 0);
@@ -538,7 +554,7 @@ static void a_user_stays_within_its_slots(void **state)
     life_open(l);
     node(l, 0, 8);
     ru_text t = ru_text_arena(&l->texts);
-    ru_book_user_put(&(ru_book_user){"alice", "0123456789abcdef", 0}, &t);
+    ru_book_user_put(&(ru_book_user){.name = "alice", .key = "0123456789abcdef"}, &t);
     must(l, (ru_journal_event){.kind = RU_BOOK_USER, .a = 3, .text = t.p});
     for (uint32_t k = 0; k < 3; k++) {
         submit(l, 1 + k % 2, 8, 0); /* 1, 2, 1 at least */
@@ -557,6 +573,60 @@ static void a_user_stays_within_its_slots(void **state)
     assert_int_equal(l->b.n_users, 1);
     life_close(l);
     free(l);
+}
+
+/* Slots of a user's jobs. */
+static uint32_t slots_of(const life *l, const char *who)
+{
+    uint32_t sum = 0;
+    for (uint32_t k = 1; k <= l->b.jobs.n; k++) {
+        const ru_book_job *j = ru_book_job_at(&l->b, k);
+        const ru_sched_job *p = strcmp(j->owner, who) == 0 ? ru_book_place(&l->b, j) : NULL;
+        sum += p != NULL ? p->replicas : 0;
+    }
+    return sum;
+}
+
+/* Two users with the same jobs and weights of 2 to 1 have 2 to 1 of the slots: of jobs that grow,
+ * of more jobs than slots, and where one of them has more jobs. Who asks for less leaves the rest.
+ */
+static void users_share_slots_by_weight(void **state)
+{
+    static const struct {
+        uint32_t nodes, alice, bob, most, weight, gets, rest; /* jobs of each */
+    } rows[] = {
+        {3, 1, 1, 64, 2, 8, 4},   {3, 2, 2, 64, 2, 8, 4},  {3, 12, 12, 1, 2, 8, 4},
+        {3, 1, 4, 64, 2, 8, 4},   {3, 1, 1, 64, 5, 10, 2}, {3, 3, 12, 1, 2, 3, 9},
+        {3, 12, 12, 64, 3, 9, 3}, {3, 2, 2, 64, 0, 6, 6},
+    };
+    (void)state;
+    for (uint32_t r = 0; r < RU_ARRAY_LEN(rows); r++) {
+        life *l = calloc(1, sizeof *l);
+        assert_non_null(l);
+        life_open(l);
+        user(l, "alice", 0, rows[r].weight);
+        user(l, "bob", 0, 0);
+        for (uint32_t k = 0; k < rows[r].nodes; k++) {
+            node(l, k, 4);
+        }
+        for (uint32_t k = 0; k < rows[r].alice || k < rows[r].bob; k++) {
+            if (k < rows[r].bob) {
+                submit_as(l, "bob", 1, rows[r].most, 0);
+            }
+            if (k < rows[r].alice) {
+                submit_as(l, "alice", 1, rows[r].most, 0);
+            }
+        }
+        for (uint32_t again = 0; again < 3; again++) { /* and it stays so */
+            l->now_ns += INT64_C(30000000000);
+            plan(l);
+            assert_int_equal(slots_of(l, "alice"), rows[r].gets);
+            assert_int_equal(slots_of(l, "bob"), rows[r].rest);
+        }
+        check(l);
+        life_close(l);
+        free(l);
+    }
 }
 
 /* A job lies on sixteen nodes at most: what needs more waits, and the count of slots says so. */
@@ -606,6 +676,9 @@ static void events_that_cannot_follow_are_refused(void **state)
         {.kind = RU_BOOK_KINDS, .job = 1},
         {.kind = RU_BOOK_METHOD, .a = RU_ALLOC_METHODS},
         {.kind = RU_BOOK_GRANT, .job = 1, .b = -1, .text = "0:1"},
+        {.kind = RU_BOOK_USER,
+         .b = RU_BOOK_WEIGHT_MAX + 1,
+         .text = "{\"name\": \"x\", \"key\": \"y\"}"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         ru_status st = add(l, bad[k], &err);
@@ -657,6 +730,7 @@ RU_TESTS(cluster_book, cmocka_unit_test(a_job_that_grows_stays),
          cmocka_unit_test(nobody_requests_workers_without_samples),
          cmocka_unit_test(a_journal_of_an_earlier_program_is_read),
          cmocka_unit_test(a_user_stays_within_its_slots),
+         cmocka_unit_test(users_share_slots_by_weight),
          cmocka_unit_test(a_job_lies_on_sixteen_nodes),
          cmocka_unit_test(a_job_scaled_beyond_its_users_slots_goes_on),
          cmocka_unit_test(a_job_scaled_beyond_the_slots_goes_on),

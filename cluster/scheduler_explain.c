@@ -1,5 +1,7 @@
 /* Why a job waits, and why it has what it has: from the book, from what agents say and from the
  * job's own files. */
+#include <string.h>
+
 #include "base/unit.h"
 #include "cluster/scheduler_impl.h"
 
@@ -35,6 +37,45 @@ static void put_method(const rui_scheduler *s, const ru_book_job *j, const ru_cl
     } else if ((m == RU_ALLOC_OPTIMUS || m == RU_ALLOC_SRTF) && f->step > 0) {
         ru_text_putf(t, "  it has about %.6g steps left%s\n", ru_figures_remaining(f),
                      f->total > 0 ? "" : ": it tells no end, so as many as it has done");
+    }
+}
+
+/* What the users whose jobs have this priority have, beside what their weights would give them. */
+static void put_weights(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
+{
+    struct {
+        const char *owner;
+        uint32_t weight, jobs, slots;
+    } of[RU_BOOK_USERS_MAX + 1];
+    uint32_t n = 0, weights = 0, slots = 0;
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *o = ru_book_job_at(&s->book, s->book.of[slot]);
+        if (o == NULL || o->cancelled || o->priority != j->priority) {
+            continue;
+        }
+        uint32_t k = 0, has = s->book.sched.jobs[slot].replicas;
+        while (k < n && strcmp(of[k].owner, o->owner) != 0) {
+            k++;
+        }
+        if (k == n) {
+            of[n].owner = o->owner;
+            of[n].jobs = of[n].slots = 0;
+            weights += of[n].weight = ru_book_weight(&s->book, o->owner);
+            n++;
+        }
+        of[k].jobs++;
+        of[k].slots += has;
+        slots += has;
+    }
+    if (weights == 0 || s->book.method != RU_ALLOC_POLLUX) {
+        return;
+    }
+    ru_text_put(t,
+                "  users share the slots of this priority by weight, as far as they use them:\n");
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_putf(t, "    %s: weight %u, %u job%s, %u slots; %.4g by weight\n", of[k].owner,
+                     of[k].weight, of[k].jobs, of[k].jobs == 1 ? "" : "s", of[k].slots,
+                     (double)slots * of[k].weight / weights);
     }
 }
 
@@ -174,6 +215,7 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
     }
     const ru_cluster_figures *f = rui_scheduler_figures(s, j);
     put_method(s, j, f, t);
+    put_weights(s, j, t);
     if (j->cancelled) {
         ru_text_put(t, "ends: it was cancelled, and writes its checkpoint\n");
     } else if (p->n_parts == 0) {

@@ -6,7 +6,7 @@
  *   GET  /jobs/N/explain            why it waits, or has what it has; N may be a service
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
  *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
- *   POST /users                     {"name", "slots"} -> the user's key
+ *   POST /users                     {"name", "slots", "weight"} -> the user's key
  */
 #include <stdio.h>
 #include <string.h>
@@ -273,7 +273,7 @@ static ru_status audit(asked *q, ru_err *err)
 
 typedef struct wish {
     const char *name, *yaml;
-    uint32_t min, max, request, slots;
+    uint32_t min, max, request, slots, weight;
     int64_t priority;
 } wish;
 
@@ -284,6 +284,8 @@ static const ru_conf_field wish_fields[] = {
     RU_ROW(U32, wish, max, "1", "most workers", RU_IN(1, 1024)),
     RU_ROW(U32, wish, request, "0", "workers that it requests; 0: the most", RU_IN(0, 1024)),
     RU_ROW(U32, wish, slots, "0", "of a user; 0: no limit", RU_IN(0, 100000)),
+    RU_ROW(U32, wish, weight, "0", "of a user beside others; 0: none",
+           RU_IN(0, RU_BOOK_WEIGHT_MAX)),
     RU_ROW(I64, wish, priority, "0", "higher ones take their slots first", RU_IN(-1000, 1000)),
 };
 static const ru_conf_table wish_table = RU_TABLE("request", wish, wish_fields, NULL);
@@ -372,8 +374,9 @@ static ru_status add_user(asked *q, ru_err *err)
     }
     draw_key(key);
     ru_text text = ru_text_arena(q->arena);
-    ru_book_user_put(&(ru_book_user){w.name, key, 0}, &text);
-    const ru_journal_event e = {.kind = RU_BOOK_USER, .a = w.slots, .who = q->who, .text = text.p};
+    ru_book_user_put(&(ru_book_user){.name = w.name, .key = key}, &text);
+    const ru_journal_event e = {
+        .kind = RU_BOOK_USER, .a = w.slots, .b = w.weight, .who = q->who, .text = text.p};
     RU_TRY(rui_scheduler_event(q->s, e, err));
     q->s->plan_due = true;
     give_line(q, key);

@@ -24,12 +24,15 @@ static ru_status check_job(const ru_alloc_in *in, uint32_t i, ru_err *err)
     const ru_goodput_model *m = &j->model;
     if (j->replicas_max < 1 || j->replicas_min > j->replicas_max || j->n_now > RU_ALLOC_PARTS_MAX ||
         !(j->age_s >= 0) || !(j->service_s >= 0) || !(j->remaining >= 0) ||
-        !(j->left >= 0 && j->left <= 1e30)) {
-        return RU_FAIL(
-            err, RU_E_ARG,
-            "job %u: replicas from %u to %u, age %g s, %g examples left; expected rising "
-            "numbers of replicas, an age and a rest of 0 or more",
-            i, j->replicas_min, j->replicas_max, j->age_s, j->left);
+        !(j->left >= 0 && j->left <= 1e30) || !(j->weight >= 0 && j->weight <= 1e9)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "job %u: replicas from %u to %u, age %g s, %g examples left, weight %g; "
+                       "expected rising "
+                       "numbers of replicas, an age, a rest and a weight of 0 or more",
+                       i, j->replicas_min, j->replicas_max, j->age_s, j->left, j->weight);
+    }
+    if (j->weight > 0 && in->power < -1) {
+        return RU_FAIL(err, RU_E_ARG, "job %u has a weight, which needs a power of -1 or more", i);
     }
     if (m->batch_first < 1 || m->batch_max < m->batch_first || m->local_min < 1 ||
         m->local_max < m->local_min || m->local_min > m->batch_max) {

@@ -10,8 +10,11 @@
  * A job whose devices change restarts: its speedup counts by the smaller of
  * max(age - restarts * restart_s, 0) / (age + restart_s) and 1 - restart_s / hold_s (up to three
  * times that for a job of three fair shares); one that does not run yet has nothing to restart.
- * A job that has had much service weighs less; so does one that says that it has much left. At most
- * one job that spans nodes may use a node, because their sums would share its link.
+ * A job that has had much service weighs less; so does one that says that it has much left. A job
+ * of weight w weighs (w / mean w)^(1 - power): with this, jobs whose goodput grows with their
+ * devices get devices in the ratio of their weights (the loss sum W / k is least where k is as the
+ * root of W). At most one job that spans nodes may use a node, because their sums would share its
+ * link.
  *
  * Source: qiao-2021 sec 4.2; gu-2019 (tiresias), peng-2018 (optimus). The search is ours instead of
  * the paper's genetic one. Thread: any. Pure: equal input gives equal bytes. */
@@ -26,6 +29,8 @@ enum {
     RU_ALLOC_DEVICES_MAX = 64, /* of a node */
     RU_ALLOC_PARTS_MAX = 64    /* nodes of a job */
 };
+/* No job counts for more or less than so many others: losses stay within 64 bits. */
+#define RU_ALLOC_WEIGHT_RATIO 100.0
 
 typedef enum ru_alloc_method {
     RU_ALLOC_POLLUX,
@@ -56,6 +61,7 @@ typedef struct ru_alloc_job {
     const double *step_s;                /* [n_step] measured time of a step on 1, 2, ... replicas
                                             that lie packed; NULL: by the model */
     uint32_t n_step;
+    double weight;            /* pollux: beside the others; 0: 1 */
     uint32_t demoted;         /* tiresias: 0, or its place in the lower queue, from the
                                  plan before */
     const ru_alloc_part *now; /* [n_now] where it runs; n_now 0: it waits */

@@ -8,6 +8,7 @@
 typedef struct count {
     uint32_t replicas, devices, nodes, most; /* of the job; of the cluster; largest node */
     bool pollux;
+    double weights; /* sum over jobs */
 } count;
 
 static ru_status check_parts(const ru_alloc_in *in, const ru_alloc_plan *p, uint32_t i,
@@ -118,7 +119,9 @@ static double weight_of(const ru_alloc_in *in, const count *c, const ru_alloc_jo
     } else if (in->decay > 0 && in->decay_s > 0 && j->service_s > in->decay_s) {
         w = ru_math_pow(in->decay_s / j->service_s, in->decay);
     }
-    return w;
+    double share = (j->weight > 0 ? j->weight : 1) * in->n_jobs / c->weights;
+    share = fmax(fmin(share, RU_ALLOC_WEIGHT_RATIO), 1 / RU_ALLOC_WEIGHT_RATIO);
+    return w * ru_math_pow(share, 1 - in->power);
 }
 
 static double kept_of(const ru_alloc_in *in, const count *c, const ru_alloc_job *j, bool changed)
@@ -251,6 +254,7 @@ ru_status ru_plan_alloc_check(const ru_alloc_in *in, const ru_alloc_plan *plan, 
         c.most = in->devices[n] > c.most ? in->devices[n] : c.most;
     }
     for (uint32_t i = 0; i < in->n_jobs; i++) {
+        c.weights += in->jobs[i].weight > 0 ? in->jobs[i].weight : 1;
         RU_TRY(check_parts(in, plan, i, used, spans, err));
         RU_TRY(check_share(in, plan, i, err));
         sum += plan->jobs[i].replicas;

@@ -24,6 +24,7 @@ typedef struct job_file {
 typedef struct alloc_file {
     ru_conf_i64s nodes;
     ru_conf_sections jobs; /* of job_file */
+    ru_conf_f64s weights;
     double power, util_low, util_high, demote_s, decay, decay_s, rush, time_price;
     int64_t restart_ns, hold_ns, seed;
     uint32_t spread_max, nodes_min, nodes_max, tries, method;
@@ -178,6 +179,13 @@ static ru_status check_file(const void *section, ru_err *err)
             return RU_FAIL(err, RU_E_ARG, "jobs[%u] runs on more devices than the node has", i);
         }
     }
+    if (f->weights.n > 0 && (f->weights.n != f->jobs.n || f->power < -1)) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'weights' has %u entries for %u jobs at the power %g; expected one for each "
+            "job and a power of -1 or more",
+            f->weights.n, f->jobs.n, f->power);
+    }
     if (f->util_low > f->util_high ||
         ((f->util_high > 0 || f->time_price > 0) && f->nodes_max < f->nodes_min)) {
         return RU_FAIL(err, RU_E_ARG,
@@ -235,6 +243,10 @@ static const ru_conf_field fields[] = {
            "number of moves of the search; 0: 400 for each job and node", RU_IN(0, 400000)),
     RU_ROW(CHOICE, alloc_file, method, "pollux", "pollux: Rubato's; others: baselines",
            .choices = RU_ALLOC_METHOD_NAMES),
+    RU_ROW(F64_LIST, alloc_file, weights, "",
+           "method pollux: weight of each job: contended devices go to jobs in the ratio of their "
+           "weights, as far as their goodput grows with devices; empty: all have the same",
+           RU_OVER(0, 1e9)),
 };
 
 static const ru_conf_table table = RU_TABLE(
@@ -305,6 +317,7 @@ static ru_status inner(const alloc_file *f, ru_arena *a, ru_alloc_in *in, ru_err
         if (st != RU_OK) {
             return ru_err_wrap(err, st, "jobs[%u]", i);
         }
+        jobs[i].weight = f->weights.n > 0 ? f->weights.at[i] : 0;
     }
     for (uint32_t i = 0; i < f->nodes.n; i++) {
         devices[i] = (uint32_t)f->nodes.at[i];

@@ -127,6 +127,12 @@ static void try_all(all *t, uint32_t j, int64_t loss)
         return;
     }
     const ru_alloc_job *job = &in->jobs[j];
+    double weight = 0;
+    for (uint32_t i = 0; i < in->n_jobs; i++) {
+        weight += in->jobs[i].weight > 0 ? in->jobs[i].weight : 1;
+    }
+    weight = (job->weight > 0 ? job->weight : 1) * in->n_jobs / weight;
+    weight *= weight; /* the mean of power -1 */
     uint32_t code = 0, codes = 1;
     for (uint32_t n = 0; n < in->n_nodes; n++) {
         codes *= 4;
@@ -160,7 +166,7 @@ static void try_all(all *t, uint32_t j, int64_t loss)
             t->left[n] -= x % 4;
             t->spans[n] += parts > 1 && x % 4 > 0;
         }
-        try_all(t, j + 1, loss + (int64_t)(1e9 / (s + 1e-3) + 0.5));
+        try_all(t, j + 1, loss + (int64_t)(weight * 1e9 / (s + 1e-3) + 0.5));
         x = code;
         for (uint32_t n = 0; n < in->n_nodes; n++, x /= 4) {
             t->left[n] += x % 4;
@@ -179,6 +185,9 @@ static void test_least_loss_of_all_allocations(void **state)
         ru_arena_init(&a, 0);
         small s;
         small_make(&s, &r, 1 + ru_rng_below(&r, 4), 1 + ru_rng_below(&r, 3), RU_ALLOC_POLLUX);
+        for (uint32_t j = 0; round % 2 == 1 && j < s.in.n_jobs; j++) {
+            s.jobs[j].weight = 1 + ru_rng_below(&r, 4);
+        }
         s.in.tries = 20000;
         ru_alloc_plan p = plan_of(&s.in, &a);
         all t = {.s = &s, .best = INT64_MAX};
@@ -205,6 +214,10 @@ static void test_every_method_is_legal_and_repeats(void **state)
         small_make(&s, &r, ru_rng_below(&r, JOBS + 1), 1 + ru_rng_below(&r, NODES),
                    round % RU_ALLOC_METHODS);
         s.in.power = 0.5 * ru_rng_below(&r, 7) - 2;
+        for (uint32_t j = 0; s.in.power >= -1 && j < s.in.n_jobs; j++) {
+            s.jobs[j].weight =
+                ru_rng_below(&r, 3) == 0 ? 0 : ru_math_exp(ru_rng_uniform(&r, -9, 9));
+        }
         s.in.hold_s = 240 * ru_rng_below(&r, 2);
         s.in.decay = 0.5 * ru_rng_below(&r, 3);
         s.in.decay_s = 14400;

@@ -84,7 +84,15 @@ static double weight_of(const ru_alloc_in *in, const ru_alloc_job *j, double fai
                : 1;
 }
 
-static void job_init(rui_alloc_values *v, uint32_t i)
+/* The sum of power p is least where devices are as W^(1 / (1 - p)), if goodput is. */
+static double weight_beside(const ru_alloc_in *in, const ru_alloc_job *j, double mean)
+{
+    double w = (j->weight > 0 ? j->weight : 1) / mean;
+    w = fmin(fmax(w, 1 / RU_ALLOC_WEIGHT_RATIO), RU_ALLOC_WEIGHT_RATIO);
+    return w == 1 ? 1 : ru_math_exp((1 - in->power) * ru_math_log(w));
+}
+
+static void job_init(rui_alloc_values *v, uint32_t i, double mean)
 {
     const ru_alloc_job *j = &v->in->jobs[i];
     bool measured = j->model.perf.overlap >= 1;
@@ -96,7 +104,7 @@ static void job_init(rui_alloc_values *v, uint32_t i)
     uint32_t fair = v->fair_k < feeds || !measured ? v->fair_k : feeds;
     v->fair[i] = goodput_of(j, fair, fair > v->most);
     v->factor[i] = factor_of(v, j);
-    v->weight[i] = weight_of(v->in, j, v->fair[i], fair);
+    v->weight[i] = weight_of(v->in, j, v->fair[i], fair) * weight_beside(v->in, j, mean);
 }
 
 ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_in *in, ru_arena *scratch,
@@ -117,8 +125,12 @@ ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_in *in, ru_a
     v->table = RU_NEW(scratch, rui_alloc_value *, in->n_jobs);
     bool room = v->cap != NULL && v->fair != NULL && v->factor != NULL && v->weight != NULL &&
                 v->table != NULL;
+    double weights = 0;
+    for (uint32_t i = 0; i < in->n_jobs; i++) {
+        weights += in->jobs[i].weight > 0 ? in->jobs[i].weight : 1;
+    }
     for (uint32_t i = 0; room && i < in->n_jobs; i++) {
-        job_init(v, i);
+        job_init(v, i, weights / in->n_jobs);
         uint32_t n = 2 * ((v->cap[i] > 1 ? v->cap[i] : 1) + 1);
         v->table[i] = RU_NEW(scratch, rui_alloc_value, n);
         room = v->table[i] != NULL;

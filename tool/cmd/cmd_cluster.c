@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cluster/agent.h"
+#include "cluster/book.h"
 #include "cluster/journal.h"
 #include "cluster/scheduler.h"
 #include "cluster/slurm.h"
@@ -338,6 +339,7 @@ static ru_status run_user(ru_cmd_in *in, ru_err *err)
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "name", in->args[1]);
     ru_json_i64(&j, "slots", ru_cmd_i64(in, "slots"));
+    ru_json_i64(&j, "weight", ru_cmd_i64(in, "weight"));
     ru_json_close(&j);
     return show(in, "/users", body.p, false, err);
 }
@@ -500,6 +502,10 @@ static const ru_opt user_opts[] = {
     OPT_CLUSTER,
     RU_OPT(I64, "slots", "N", "slots that all its jobs may have at one time; 0: no limit",
            .def = "0", RU_IN(0, 100000)),
+    RU_OPT(I64, "weight", "N",
+           "its share of contended slots beside other users under pollux; 0: none is given, which "
+           "counts as 1 as soon as another user has one",
+           .def = "0", RU_IN(0, RU_BOOK_WEIGHT_MAX)),
 };
 static const ru_opt drain_opts[] = {OPT_CLUSTER,
                                     RU_OPT(FLAG, "resume", NULL, "the node takes work again")};
@@ -532,8 +538,8 @@ static const ru_cmd subs[] = {
     SUB("nodes", "list the nodes", NULL, 0, shown_opts, run_nodes),
     SUB("drain", "move the jobs of a node elsewhere and give it no more", "NODE", 1, drain_opts,
         run_drain),
-    SUB("user", "add a user, or give one another key and number of slots; prints the key",
-        "add NAME", 2, user_opts, run_user),
+    SUB("user", "add a user, or give one another key, slots and weight; prints the key", "add NAME",
+        2, user_opts, run_user),
     SUB("slurm-script", "print a script for sbatch that trains the job on Slurm alone", "JOB.yaml",
         1, slurm_opts, run_slurm_script),
     SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
@@ -552,7 +558,7 @@ static const ru_example examples[] = {
     {"rubato cluster submit job.yaml -w 1:8", "hand in a job that may have 1 to 8 workers"},
     {"rubato cluster ps", "list the jobs"},
     {"rubato cluster scale 3 2", "let job 3 have two workers from now on"},
-    {"rubato cluster user add alice --slots 4 >alice.key",
+    {"rubato cluster user add alice --slots 4 --weight 2 >alice.key",
      "make a key for alice (RUBATO_CLUSTER_KEY names its file)"},
     {"rubato cluster logs -f 3", "follow the log of job 3"},
 };
