@@ -127,6 +127,9 @@ void ru_command_close(ru_command *c)
 {
     if (c->p != NULL) {
         quiet(c);
+        if (!c->over) { /* the group is its own as long as nobody has waited for it */
+            kill_all(c);
+        }
         ru_process_close(c->p);
         c->p = NULL;
     }

@@ -33,6 +33,6 @@ RU_MUST_USE ru_status ru_command_start(ru_command *c, ru_loop *loop, const char 
 /* *code of one that has ended; then none runs, and c->last stays until the next start. One that
  * takes longer than `patience_ns` is killed with all of its group. false: none has ended. */
 bool ru_command_ended(ru_command *c, int64_t patience_ns, ru_time now, int *code);
-void ru_command_close(ru_command *c); /* kills what runs */
+void ru_command_close(ru_command *c); /* kills what runs, with all of its group */
 
 #endif

@@ -1,11 +1,14 @@
 /* Commands with real processes: what they say however much it is, and when they have ended. */
 #include "env/process/command.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "test/test.h"
 
@@ -101,5 +104,32 @@ static void what_cannot_start_is_told(void **state)
     ru_loop_close(loop);
 }
 
-RU_TESTS(env_command, cmocka_unit_test(all_of_it_is_heard),
+/* Who closes one that runs ends what it has started, too: nobody holds its output any more. */
+static void nothing_of_it_is_left(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_loop *loop;
+    char byte, path[] = "/tmp/rubato-command-XXXXXX";
+    assert_non_null(mkdtemp(path));
+    char line[256], fifo[64];
+    snprintf(fifo, sizeof fifo, "%s/fifo", path);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    snprintf(line, sizeof line, "exec 3>%s; (sleep 5; echo late >&3) & printf x >&3; wait", fifo);
+    const char *argv[] = {"sh", "-c", line, NULL};
+    ru_command c = {0};
+    assert_ok(ru_loop_open(&loop, &err), err);
+    assert_ok(ru_command_start(&c, loop, argv, NULL, ru_clock_now(), &err), err);
+    int fd = open(fifo, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(read(fd, &byte, 1), 1); /* it has started what it starts */
+    ru_command_close(&c);
+    assert_int_equal(read(fd, &byte, 1), 0); /* comes when the last one is gone */
+    close(fd);
+    unlink(fifo);
+    rmdir(path);
+    ru_loop_close(loop);
+}
+
+RU_TESTS(env_command, cmocka_unit_test(nothing_of_it_is_left), cmocka_unit_test(all_of_it_is_heard),
          cmocka_unit_test(it_ends_with_its_process), cmocka_unit_test(what_cannot_start_is_told))

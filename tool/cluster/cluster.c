@@ -385,11 +385,59 @@ static ru_status wait_for(const rui_cluster *c, const bool *ran, ru_arena *arena
     }
 }
 
+static ru_status wait_gone(const char *folder, const char *name, const char *sentence,
+                           int64_t until, ru_arena *arena, ru_err *err)
+{
+    running r;
+    while (find(folder, name, arena, &r)) {
+        if (ru_clock_now().ns > until) {
+            return RU_FAIL(err, RU_E_AGAIN, "%s", sentence);
+        }
+        ru_clock_pause(look_ns);
+    }
+    return RU_OK;
+}
+
+static void stop(const char *folder, const char *name, ru_arena *arena)
+{
+    running r;
+    ru_err ignored;
+    if (find(folder, name, arena, &r)) {
+        (void)ru_process_signal(r.pid, r.mark, SIGTERM);
+        (void)!wait_gone(folder, name, "", ru_clock_now().ns + up_patience_ns, arena, &ignored);
+    }
+}
+
+/* A scheduler that ran before goes on, with all that came to it. One that was started by who gives
+ * up ends, and so do agents that nobody would end then. Their workers, if any, outlive them. */
+static ru_status give_up(const rui_cluster *c, const bool *ran, bool *came, ru_status st,
+                         ru_arena *arena, ru_err *err)
+{
+    running r;
+    ru_err other;
+    bool began = false;
+    if (!ran[0]) {
+        began = find(c->folder, "scheduler", arena, &r);
+        stop(c->folder, "scheduler", arena);
+    }
+    if (find(c->folder, "scheduler", arena, &r)) {
+        return st;
+    }
+    for (uint32_t k = 0; k < c->nodes.n; k++) {
+        came[k] = came[k] && !ran[1 + k];
+        began = began || came[k];
+    }
+    (void)!rui_cluster_nodes_do(c, true, came, arena, &other);
+    other = *err;
+    return began ? RU_FAIL(err, st, "%s; what was started here is ended again", other.text) : st;
+}
+
 static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
 {
     running r;
     const bool *ran = running_of(c, arena);
-    if (ran == NULL) {
+    bool *came = RU_NEW(arena, bool, c->nodes.n + 1);
+    if (ran == NULL || came == NULL) {
         return no_memory(err);
     }
     /* The addresses may be those of another one; of a database's, one elsewhere may lead. */
@@ -399,17 +447,11 @@ static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, r
             RU_TRY(ru_path_remove(http, err));
         }
     }
-    RU_TRY(start(c->folder, "scheduler", "scheduler", arena, err));
-    RU_TRY(rui_cluster_nodes_do(c, false, arena, err));
-    ru_status st = wait_for(c, ran, arena, ended, err);
-    for (uint32_t k = 0; st != RU_OK && k < c->nodes.n; k++) { /* else nobody would end them */
-        ru_err other;
-        if (c->nodes.at[k].host[0] == 0 && !ran[1 + k] &&
-            !find(c->folder, "scheduler", arena, &r)) {
-            (void)!rui_cluster_agent_stop(c->folder, c->nodes.at[k].name, arena, &other);
-        }
-    }
-    return st;
+    ru_status st = start(c->folder, "scheduler", "scheduler", arena, err);
+    memset(came, st == RU_OK, c->nodes.n * sizeof *came);
+    st = st == RU_OK ? rui_cluster_nodes_do(c, false, came, arena, err) : st;
+    st = st == RU_OK ? wait_for(c, ran, arena, ended, err) : st;
+    return st == RU_OK ? RU_OK : give_up(c, ran, came, st, arena, err);
 }
 
 static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
@@ -449,19 +491,6 @@ ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err)
     return st;
 }
 
-static ru_status wait_gone(const char *folder, const char *name, const char *sentence,
-                           int64_t until, ru_arena *arena, ru_err *err)
-{
-    running r;
-    while (find(folder, name, arena, &r)) {
-        if (ru_clock_now().ns > until) {
-            return RU_FAIL(err, RU_E_AGAIN, "%s", sentence);
-        }
-        ru_clock_pause(look_ns);
-    }
-    return RU_OK;
-}
-
 ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena, ru_err *err)
 {
     rui_cluster c;
@@ -487,7 +516,7 @@ ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *ar
         }
         ru_clock_pause(4 * look_ns);
     }
-    return rui_cluster_nodes_do(&c, true, arena, err);
+    return rui_cluster_nodes_do(&c, true, NULL, arena, err);
 }
 
 ru_status rui_cluster_agent_start(const char *folder, const char *name, ru_arena *arena,

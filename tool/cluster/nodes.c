@@ -205,29 +205,33 @@ static ru_status end(const rui_cluster_node *n, bool stop, ru_process *p, ru_err
                                               : "ssh failed without a word");
 }
 
-ru_status rui_cluster_nodes_do(const rui_cluster *c, bool stop, ru_arena *arena, ru_err *err)
+ru_status rui_cluster_nodes_do(const rui_cluster *c, bool stop, bool *of, ru_arena *arena,
+                               ru_err *err)
 {
-    ru_process **of = RU_NEW(arena, ru_process *, c->nodes.n);
+    ru_process **p = RU_NEW(arena, ru_process *, c->nodes.n);
     ru_err one;
-    if (of == NULL) {
+    if (p == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a cluster");
     }
     ru_status st = RU_OK, first = RU_OK;
-    for (uint32_t k = 0; k < c->nodes.n; k++) { /* all hosts work while one is waited for */
-        const rui_cluster_node *n = &c->nodes.at[k];
-        st = n->host[0] != 0 ? begin(c, n, stop, arena, &of[k], &one)
-             : stop          ? rui_cluster_agent_stop(c->folder, n->name, arena, &one)
-                             : rui_cluster_agent_start(c->folder, n->name, arena, &one);
-        if (st != RU_OK && first == RU_OK) {
-            first = RU_FAIL(err, st, "%s", one.text);
+    for (uint32_t pass = 0; pass < 2; pass++) { /* all hosts work while one is waited for */
+        for (uint32_t k = 0; k < c->nodes.n; k++) {
+            const rui_cluster_node *n = &c->nodes.at[k];
+            if ((of != NULL && !of[k]) || (pass == 1 && p[k] == NULL)) {
+                continue;
+            }
+            st = pass == 1         ? end(n, stop, p[k], &one)
+                 : n->host[0] != 0 ? begin(c, n, stop, arena, &p[k], &one)
+                 : stop            ? rui_cluster_agent_stop(c->folder, n->name, arena, &one)
+                                   : rui_cluster_agent_start(c->folder, n->name, arena, &one);
+            if (st != RU_OK && first == RU_OK) {
+                first = RU_FAIL(err, st, "%s", one.text);
+            }
+            if (st != RU_OK && of != NULL) {
+                of[k] = false;
+            }
+            ru_process_close(pass == 1 ? p[k] : NULL);
         }
-    }
-    for (uint32_t k = 0; k < c->nodes.n; k++) {
-        st = of[k] != NULL ? end(&c->nodes.at[k], stop, of[k], &one) : RU_OK;
-        if (st != RU_OK && first == RU_OK) {
-            first = RU_FAIL(err, st, "%s", one.text);
-        }
-        ru_process_close(of[k]);
     }
     return first;
 }

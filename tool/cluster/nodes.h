@@ -9,10 +9,11 @@
 /* Give nodes without a name that of their host, and addresses that other hosts reach. Errors:
  * RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_cluster_nodes_check(rui_cluster *c, ru_arena *arena, ru_err *err);
-/* Start all agents that do not run, or stop those that do, on all hosts at once. Errors: RU_E_PEER
- * with what the host said, RU_E_AGAIN. */
-RU_MUST_USE ru_status rui_cluster_nodes_do(const rui_cluster *c, bool stop, ru_arena *arena,
-                                           ru_err *err);
+/* Start all agents that do not run, or stop those that do, on all hosts at once. `of`: [nodes]
+ * which ones, then those where it was done; NULL: all. Errors: RU_E_PEER with what the host said,
+ * RU_E_AGAIN. */
+RU_MUST_USE ru_status rui_cluster_nodes_do(const rui_cluster *c, bool stop, bool *of,
+                                           ru_arena *arena, ru_err *err);
 
 /* Services that agents pace: each on a node of the cluster's own, by an absolute path. */
 extern const ru_conf_table rui_cluster_burst_table;
