@@ -525,6 +525,7 @@ static ru_status run(rui_scheduler *s, ru_err *err)
                                 .listen = s->opt->listen,
                                 .request = rui_scheduler_request,
                                 .body_max_bytes = 4 << 20,
+                                .conns_max = RUI_SCHEDULER_CONNS,
                                 .self = s};
     RU_TRY(ru_http_open(&ho, s->arena, &s->http, err));
     RU_TRY(put_address(s, "agents", ru_link_tcp_address(s->link), err));

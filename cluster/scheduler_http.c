@@ -384,7 +384,7 @@ static ru_status add_user(asked *q, ru_err *err)
 }
 
 /* Submissions whose requests came in one turn of the loop become durable together. */
-enum { COMMIT_MAX = 32 };
+enum { COMMIT_MAX = RUI_SCHEDULER_CONNS };
 struct rui_commit {
     asked of[COMMIT_MAX];
     ru_journal_event events[COMMIT_MAX]; /* their texts are in the arenas of the answers */

@@ -16,6 +16,8 @@
 #include "env/process/command.h"
 #include "web/http.h"
 
+enum { RUI_SCHEDULER_CONNS = 256 }; /* of people; submissions of all of them share a transaction */
+
 /* What a node said last, and what it was told. */
 typedef struct rui_live {
     ru_node_id guest; /* v 0: not connected */

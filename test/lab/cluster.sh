@@ -9,6 +9,7 @@
 #   5. the cluster goes down and up again: jobs continue from their checkpoints; a higher priority takes slots.
 #   6. a node bounds its workers: one that needs more memory is held, and told so; its groups are gone afterwards.
 #      As root: the workers of a user run under the user's account, without more rights, in a folder that is the user's alone.
+#   7. a hundred connections hand in jobs while the scheduler is killed: each answered number is a job of its own, for good.
 . "$(dirname "$0")/clusters.sh"
 storm_s=${2:-12}
 victim=
@@ -305,4 +306,18 @@ printf 'folder: odd\nlisten: "192.0.2.1:7000"\nnodes: [{name: n1}]\n' >odd.yaml
 grep -q 'the scheduler ended: .*cannot listen' err.txt || fail "why it ended: $(cat err.txt)"
 [[ $(grep -c 'cannot listen' odd/log/scheduler) == 1 ]] || fail "a scheduler that was refused is started again: $(cat odd/log/scheduler)"
 [[ -z $(pgrep -f -- "--cluster $work/odd ") ]] || fail "the agents of a cluster that did not come up are left"
+printf 'folder: many\nnodes: [{name: n1}]\n' >many.yaml
+cluster up many.yaml >/dev/null
+cluster drain n1 >/dev/null
+python3 "$here/submissions.py" many mlp.yaml 2000 100 >answers.txt &
+asker=$!
+for ((k = 0; k < 1200; k++)); do [[ $(wc -l <answers.txt) -lt 500 ]] || break; sleep 0.1; done
+kill -9 "$(pid_of many/run/scheduler.pid)"
+cluster up many.yaml >/dev/null || fail "the scheduler does not come back among submissions"
+wait "$asker" || fail "submissions were not answered"
+[[ $(sort -u answers.txt | wc -l) -eq 2000 ]] || fail "two submissions have one number"
+cluster ps --json | grep -o '"job":[0-9]*,' | tr -dc '0-9\n' | sort >jobs.txt
+[[ -z $(sort answers.txt | comm -23 - jobs.txt) ]] || fail "answered, and not there: $(sort answers.txt | comm -23 - jobs.txt | head -3)"
+cluster down
+echo "ok: answered submissions are there for good"
 exit $failed
