@@ -8,7 +8,14 @@
 #include "data/fetch.h"
 #include "env/clock.h"
 
-enum { SAMPLES = 64, DEPTH = 32, REQUEST_BYTES = 1 << 20, BYTES_MAX = 128 << 20 };
+enum {
+    SAMPLES = 64,
+    SAMPLES_MIN = 32,
+    PART = 32,
+    DEPTH = 32,
+    REQUEST_BYTES = 1 << 20,
+    BYTES_MAX = 128 << 20
+};
 
 typedef struct sums {
     rui_fetch *fetch;
@@ -77,7 +84,9 @@ static void put_room(const ru_dataset *d, room *r)
 
 static ru_status measure(ru_dataset *d, rui_fetch *fetch, room *r, ru_data_probe *out, ru_err *err)
 {
-    int64_t n = d->count < SAMPLES ? d->count : SAMPLES;
+    int64_t n = d->count / PART; /* of a small set a few, so that measuring is a small part */
+    n = n < SAMPLES_MIN ? SAMPLES_MIN : n > SAMPLES ? SAMPLES : n;
+    n = n < d->count ? n : d->count;
     sums t = {.fetch = fetch};
     ru_dataset there = *d;
     uint32_t pieces;

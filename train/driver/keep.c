@@ -16,7 +16,7 @@
 
 #define DISK_MB_PER_S 500.0 /* where it cannot be measured */
 
-enum { TRY_BYTES = 16 << 20, BLOCK_BYTES = 4 << 20 };
+enum { TRY_BYTES = 16 << 20, BLOCK_BYTES = 4 << 20, TRY_PART = 16, LIKE_MAX = 15 };
 static const int64_t fresh_ns = INT64_C(86400000000000); /* a day */
 
 /* What a set was opened with. */
@@ -25,16 +25,24 @@ typedef struct opened {
     ru_columns columns;
 } opened;
 
+/* An epoch: what it took, and of that training. */
+typedef struct epoch {
+    double took_s, own_s;
+} epoch;
+
 struct rui_keep {
-    ru_keep_in in; /* hosts 0: nothing is chosen yet */
+    ru_keep_in in;    /* hosts 0: nothing is chosen yet */
+    ru_keep_in alone; /* as measured before the first step */
     opened train, test;
-    uint32_t cores; /* of this process */
-    uint32_t form;
+    uint32_t cores;               /* of this process */
+    uint32_t form, chosen;        /* chosen: for so many hosts; 0: nothing yet */
     int64_t epochs;               /* that are over */
     ru_time begun, last;          /* this one; its last step ended */
     int64_t waited_ns, beside_ns; /* in it: for samples; between steps */
     uint32_t told;                /* whole epochs that were seen */
     bool whole;                   /* it was seen from its beginning */
+    epoch like[LIKE_MAX];         /* ring: those from the second on, with these hosts */
+    uint32_t n_like, since;       /* since: after the newest prediction */
 };
 
 /* What was measured, for processes that ask the same. */
@@ -46,55 +54,61 @@ typedef struct record {
 
 /* -- measuring --------------------------------------------------------------------------------- */
 
-static double rate_since(ru_time from)
+static double rate_since(ru_time from, int64_t bytes)
 {
     int64_t ns = ru_time_since(ru_clock_now(), from);
-    return ns > 0 ? 1e3 * TRY_BYTES / (double)ns : DISK_MB_PER_S;
+    return ns > 0 ? 1e3 * (double)bytes / (double)ns : DISK_MB_PER_S;
 }
 
-static ru_status write_try(const char *path, const void *block, double *mb_per_s, ru_err *err)
+static ru_status write_try(const char *path, const void *block, int64_t bytes, double *mb_per_s,
+                           ru_err *err)
 {
     ru_out *o;
     ru_time from = ru_clock_now();
     RU_TRY(ru_out_open_own(path, &o, err));
     ru_status st = RU_OK;
-    for (int64_t at = 0; st == RU_OK && at < TRY_BYTES; at += BLOCK_BYTES) {
+    for (int64_t at = 0; st == RU_OK && at < bytes; at += BLOCK_BYTES) {
         st = ru_out_write(o, block, BLOCK_BYTES, err);
     }
     st = st == RU_OK ? ru_out_commit(o, err) : st;
     ru_out_close(o);
-    *mb_per_s = rate_since(from);
+    *mb_per_s = rate_since(from, bytes);
     return st;
 }
 
-static ru_status read_try(const char *path, void *block, double *mb_per_s, ru_err *err)
+static ru_status read_try(const char *path, void *block, int64_t bytes, double *mb_per_s,
+                          ru_err *err)
 {
     ru_in_file f;
     RU_TRY(ru_in_open_own(path, &f, err));
     ru_status st = ru_in_direct(&f) ? RU_OK : RU_E_UNSUPPORTED; /* else memory is measured */
     ru_time from = ru_clock_now();
-    for (int64_t at = 0; st == RU_OK && at < TRY_BYTES; at += BLOCK_BYTES) {
+    for (int64_t at = 0; st == RU_OK && at < bytes; at += BLOCK_BYTES) {
         st = ru_in_read(&f, path, at, block, BLOCK_BYTES, err);
     }
-    *mb_per_s = rate_since(from);
+    *mb_per_s = rate_since(from, bytes);
     ru_in_close(&f);
     return st;
 }
 
-/* Of the first folder; what cannot be measured is left as it is. */
+/* Of the first folder; what cannot be measured is left as it is. A small set is soon read: then
+ * measuring does not take long either. */
 static void measure_disk(const char *path, ru_keep_in *in)
 {
     double mb_per_s = 0;
+    int64_t most = in->decoded_bytes > in->bytes ? in->decoded_bytes : in->bytes;
+    int64_t bytes = most * in->samples / TRY_PART / BLOCK_BYTES * BLOCK_BYTES;
+    bytes = bytes < BLOCK_BYTES ? BLOCK_BYTES : bytes > TRY_BYTES ? TRY_BYTES : bytes;
     ru_err none = {0};
     uint8_t *block = aligned_alloc(RU_DIRECT_BYTES, BLOCK_BYTES);
     if (block == NULL) {
         return;
     }
     memset(block, 0x5a, BLOCK_BYTES);
-    if (write_try(path, block, &mb_per_s, &none) == RU_OK) {
+    if (write_try(path, block, bytes, &mb_per_s, &none) == RU_OK) {
         in->write_mb_per_s = mb_per_s;
         in->read_mb_per_s =
-            read_try(path, block, &mb_per_s, &none) == RU_OK ? mb_per_s : in->read_mb_per_s;
+            read_try(path, block, bytes, &mb_per_s, &none) == RU_OK ? mb_per_s : in->read_mb_per_s;
         (void)!ru_path_remove(path, &none);
     }
     free(block);
@@ -223,7 +237,7 @@ ru_status rui_keep_measure(rui_trainer *t, const ru_data_options *opt, ru_err *e
     copy_opened(&k->train, opt);
     k->cores = ru_self_cores();
     RU_TRY(get_measured(t, opt, &k->in, err));
-    k->in.epochs = epochs_of(t);
+    k->alone = k->in;
     for (uint32_t i = 0; i < t->job->storage.n; i++) {
         k->in.room_bytes += t->job->storage.at[i].quota_bytes;
     }
@@ -272,9 +286,13 @@ static ru_status choose(rui_trainer *t, ru_err *err)
     if (id == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the id of a plan");
     }
+    int64_t left = epochs_of(t) - t->samples / t->count;
+    k->in.epochs = left > 1 ? left : 1;
+    k->in.method = RU_KEEP_BEST;
     RU_TRY(ru_plan_keep(&k->in, &p, err));
     RU_TRY(ru_plan_keep_check(&k->in, &p, err));
     k->form = p.form;
+    k->chosen = k->in.hosts;
     ru_hash128_text(ru_policy_head(&ru_policy_keep, &k->in).id, id);
     ru_cache_options *c = &k->train.opt.cache;
     c->plan = id;
@@ -294,11 +312,16 @@ static ru_status choose(rui_trainer *t, ru_err *err)
 
 ru_status rui_keep_begin(rui_trainer *t, ru_err *err)
 {
-    if (t->keep == NULL || t->keep->in.hosts > 0) {
+    struct rui_keep *k = t->keep;
+    /* what is kept stays in its form; where nothing is, other hosts may make it worth its place */
+    if (k == NULL || (k->chosen > 0 && k->form != RU_KEPT_NONE)) {
+        return RU_OK;
+    }
+    (void)count_hosts(t, k);
+    if (k->chosen == k->in.hosts) {
         return RU_OK;
     }
     bool sealed = rui_trainer_seal(t, false);
-    (void)count_hosts(t, t->keep);
     ru_status st = choose(t, err);
     (void)rui_trainer_seal(t, sealed);
     return st;
@@ -313,42 +336,89 @@ void rui_keep_waited(rui_trainer *t, int64_t ns)
     }
 }
 
-/* Training alone, from an epoch that took so long: the second, in which samples are kept. In the
- * first one steps begin after long waits, with cold caches: one of 2.9 ms took 4.2 ms after 55 ms
- * of waiting, with nothing beside it. Reading from the disk took no longer than the epoch. */
-static ru_status find_train_s(const rui_trainer *t, struct rui_keep *k, double took_s, ru_err *err)
+static int by_time(const void *a, const void *b)
+{
+    double x = ((const epoch *)a)->took_s, y = ((const epoch *)b)->took_s;
+    return (x > y) - (x < y);
+}
+
+/* The middle one of the newest `n` epochs. */
+static epoch middle(const struct rui_keep *k, uint32_t n)
+{
+    epoch at[LIKE_MAX];
+    n = n < LIKE_MAX ? n : LIKE_MAX;
+    RU_CHECK(n > 0 && n <= k->n_like);
+    for (uint32_t i = 0; i < n; i++) {
+        at[i] = k->like[(k->n_like - 1 - i) % LIKE_MAX];
+    }
+    qsort(at, n, sizeof *at, by_time);
+    return at[(n - 1) / 2];
+}
+
+/* What steps take, from epochs in which samples are kept: in the first one steps begin after long
+ * waits, with cold caches: one of 2.9 ms took 4.2 ms after 55 ms of waiting, with nothing beside
+ * it. Reading from the disk took no longer than the epoch. What it took beyond the slowest stage,
+ * or less than that, is given to all stages alike: others want the cores too, the kernel may hold
+ * what is kept in memory, and a stage waits at times for the next one. */
+static ru_status find_times(const rui_trainer *t, struct rui_keep *k, epoch e, ru_err *err)
 {
     ru_keep_plan p;
     ru_keep_in in = k->in;
-    RU_CHECK(in.hosts > 0 && took_s > 0);
-    in.epochs = 2;
+    RU_CHECK(in.hosts > 0 && e.took_s > 0);
+    in.fetch_s = k->alone.fetch_s;
+    in.decode_s = k->alone.decode_s;
+    in.unpack_s = k->alone.unpack_s;
+    in.read_mb_per_s = k->alone.read_mb_per_s;
+    in.write_mb_per_s = k->alone.write_mb_per_s;
+    in.epochs = k->told + 1 < RU_KEEP_EPOCHS_MAX ? k->told + 1 : RU_KEEP_EPOCHS_MAX;
     in.method = RU_KEEP_NONE + k->form;
     RU_TRY(ru_plan_keep(&in, &p, err)); /* how much of it was read from kept samples */
     bool decoded = k->form == RU_KEPT_DECODED;
-    double part = (double)k->in.hosts / (double)t->count; /* seconds of a sample of this host */
-    double own_s = took_s - 1e-9 * (double)k->waited_ns, kept = decoded ? p.hit : 0;
-    double mb = 1e-6 * (double)(decoded ? in.decoded_bytes : in.bytes);
-    in.decode_s = (1 - kept) * in.decode_s + kept * in.unpack_s;
-    k->in.read_mb_per_s = fmax(in.read_mb_per_s, mb * p.hit / (took_s * part));
-    k->in.train_s = fmax(ru_keep_train_alone(&in, own_s * part, took_s * part), 1e-12);
+    double part = (double)in.hosts / (double)t->count; /* seconds of a sample of this host */
+    double kept = decoded ? p.hit : 0, mb = 1e-6 * (double)(decoded ? in.decoded_bytes : in.bytes);
+    ru_keep_in reading = in;
+    reading.decode_s = (1 - kept) * in.decode_s + kept * in.unpack_s;
+    in.read_mb_per_s = fmax(in.read_mb_per_s, mb * p.hit / (e.took_s * part));
+    in.train_s = fmax(ru_keep_train_alone(&reading, e.own_s * part, e.took_s * part), 1e-12);
+    RU_TRY(ru_plan_keep(&in, &p, err));
+    double slow = e.took_s / p.epoch_s;
+    in.fetch_s *= slow;
+    in.decode_s *= slow;
+    in.unpack_s *= slow;
+    in.train_s *= slow;
+    in.read_mb_per_s /= slow;
+    in.write_mb_per_s /= slow;
+    in.epochs = k->in.epochs;
+    k->in = in;
     return RU_OK;
 }
 
-/* An epoch is over, which took so long. What is kept stays in its form. */
+/* An epoch is over, which took so long. What is kept stays in its form. Predictions come after the
+ * second one, and after two, four, eight, ... like that. */
 static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
 {
-    enum { FIRST, SECOND };
     ru_err none = {0};
     bool others = count_hosts(t, k), found = false;
-    if (k->whole && !others) {
-        if (k->told != SECOND) {
-            ru_decisions_measured(t->decisions, &ru_policy_keep,
-                                  k->told == FIRST ? "first_s" : "epoch_s", RU_NAN, took_s);
+    k->n_like = others ? 0 : k->n_like;
+    k->since = others ? 0 : k->since;
+    if (k->whole && !others && took_s > 0) {
+        if (k->told == 0) {
+            ru_decisions_measured(t->decisions, &ru_policy_keep, "first_s", RU_NAN, took_s);
+        } else {
+            k->like[k->n_like++ % LIKE_MAX] =
+                (epoch){took_s, fmax(took_s - 1e-9 * (double)k->waited_ns, 0)};
+            k->since += k->n_like > 1;
+            if (k->since > 0) {
+                ru_decisions_measured(t->decisions, &ru_policy_keep, "epoch_s", RU_NAN,
+                                      middle(k, k->since).took_s);
+            }
+            found = (k->n_like & (k->n_like - 1)) == 0 &&
+                    find_times(t, k, middle(k, k->n_like), &none) == RU_OK;
         }
-        found = k->told == SECOND && find_train_s(t, k, took_s, &none) == RU_OK;
         k->told++;
     }
     if (others || found) {
+        k->since = 0;
         k->in.method = RU_KEEP_NONE + k->form;
         ru_decisions_add(t->decisions, &ru_policy_keep, &k->in, false);
     }

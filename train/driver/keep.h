@@ -14,8 +14,8 @@ RU_MUST_USE ru_status rui_keep_measure(rui_trainer *t, const ru_data_options *op
 /* The same form is kept of t->test_set, which was opened with `opt`. */
 void rui_keep_test(rui_trainer *t, const ru_data_options *opt);
 /* Of all below: NULL t->keep does nothing. */
-/* Before the first stream is opened, when t->crew is known: decide, note the decision, and open the
- * cache. Errors: those of the cache. */
+/* Before a stream is opened, when t->crew is known: decide, note the decision, and open the cache;
+ * again where nothing is kept and hosts came or went. Errors: those of the cache. */
 RU_MUST_USE ru_status rui_keep_begin(rui_trainer *t, ru_err *err);
 /* A step waited so long for its samples. */
 void rui_keep_waited(rui_trainer *t, int64_t ns);
