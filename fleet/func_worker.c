@@ -144,7 +144,7 @@ static ru_status read_order(const uint8_t *body, int64_t n, ru_arena *arena, ord
                          "the call names a job, a rank or steps that make no sense");
 }
 
-ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_bytes,
+ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_bytes, ru_time until,
                                 ru_arena *arena, ru_text *out, ru_err *err)
 {
     ru_func_worker *w = self;
@@ -163,6 +163,9 @@ ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_by
                               .workers = o.workers};
     if (o.left_s > 0) {
         xo.until = ru_time_after(ru_clock_now(), (int64_t)(o.left_s * 1e9));
+    }
+    if (until.ns != 0 && (xo.until.ns == 0 || until.ns < xo.until.ns)) {
+        xo.until = until; /* the platform's */
     }
     RU_TRY(open_job(w, &o, err));
     batch = ru_summed_worker_batch(w->worker);

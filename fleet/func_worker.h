@@ -14,6 +14,7 @@
 #define RU_FLEET_FUNC_WORKER_H
 
 #include "base/str.h"
+#include "env/clock.h"
 
 typedef struct ru_func_worker ru_func_worker;
 
@@ -21,9 +22,11 @@ typedef struct ru_func_worker ru_func_worker;
 RU_MUST_USE ru_status ru_func_worker_open(uint32_t threads, ru_arena *arena, ru_func_worker **out,
                                           ru_err *err);
 void ru_func_worker_close(ru_func_worker *w); /* NULL is fine */
-/* As ru_function_instance_options.handle; self: ru_func_worker. Errors: RU_E_DATA for a call that
+/* As ru_function_instance_options.handle; self: ru_func_worker. A call ends at `until`, if that is
+ * before what it says itself. Errors: RU_E_DATA for a call that
  * makes no sense, RU_E_PEER when the store does not answer, those of train/driver/summed.h. */
 RU_MUST_USE ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_bytes,
-                                            ru_arena *arena, ru_text *out, ru_err *err);
+                                            ru_time until, ru_arena *arena, ru_text *out,
+                                            ru_err *err);
 
 #endif

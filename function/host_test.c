@@ -20,10 +20,11 @@ typedef struct world {
 } world;
 
 /* Says its body twice; an empty one fails. */
-static ru_status twice(void *self, const uint8_t *body, int64_t body_bytes, ru_arena *arena,
-                       ru_text *out, ru_err *err)
+static ru_status twice(void *self, const uint8_t *body, int64_t body_bytes, ru_time until,
+                       ru_arena *arena, ru_text *out, ru_err *err)
 {
     (void)self;
+    (void)until;
     (void)arena;
     if (body_bytes == 0) {
         return RU_FAIL(err, RU_E_DATA, "there is nothing to say");

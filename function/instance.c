@@ -22,14 +22,19 @@ static void answered(void *self)
     ru_arena_fini(&kept);
 }
 
+void ru_function_failure(ru_text *t, const ru_err *err)
+{
+    ru_text_put(t, "{\"errorType\":");
+    ru_text_json(t, ru_str_c(ru_status_name(err->status)));
+    ru_text_put(t, ",\"errorMessage\":");
+    ru_text_json(t, ru_str_c(err->text));
+    ru_text_put(t, "}");
+}
+
 static void fail(ru_http_request *r, ru_arena *arena, answering *a, const ru_err *err)
 {
     ru_text t = ru_text_arena(arena);
-    ru_text_put(&t, "{\"errorType\":");
-    ru_text_json(&t, ru_str_c(ru_status_name(err->status)));
-    ru_text_put(&t, ",\"errorMessage\":");
-    ru_text_json(&t, ru_str_c(err->text));
-    ru_text_put(&t, "}");
+    ru_function_failure(&t, err);
     const ru_http_span span = {t.p, t.n};
     const ru_http_field fields[] = {{"Content-Type", "application/json"},
                                     {"X-Amz-Function-Error", "Unhandled"}};
@@ -59,7 +64,8 @@ static void on_request(void *self, ru_http_request *r)
         return;
     }
     ru_text out = ru_text_arena(&arena);
-    ru_status st = f->opt.handle(f->opt.self, r->body, r->body_bytes, &arena, &out, &err);
+    ru_status st =
+        f->opt.handle(f->opt.self, r->body, r->body_bytes, (ru_time){0}, &arena, &out, &err);
     if (st == RU_OK && out.cut) {
         st = RU_FAIL(&err, RU_E_MEM, "no memory for the answer");
     }

@@ -1,5 +1,6 @@
 /* The program side of a function: listens on the loopback, and answers calls one at a time as
- * function/host.h has them. A platform starts as many of it as it wants.
+ * function/host.h has them. A platform starts as many of it as it wants. function/runtime.h asks
+ * for calls instead.
  *
  * Thread: loop only. */
 #ifndef RU_FUNCTION_INSTANCE_H
@@ -10,14 +11,18 @@
 
 typedef struct ru_function_instance ru_function_instance;
 
+/* Answer one call: append to `out`, which lives in `arena` until the answer has gone. until: the
+ * call is ended from outside then; 0: nobody says when. What fails is told to the caller as a
+ * failure of the function. */
+typedef ru_status (*ru_function_handle_fn)(void *self, const uint8_t *body, int64_t body_bytes,
+                                           ru_time until, ru_arena *arena, ru_text *out,
+                                           ru_err *err);
+
 typedef struct ru_function_instance_options {
     ru_loop *loop;
     const char *listen; /* as ru_http_options */
     const char *name;   /* of the function */
-    /* Answer one call: append to `out`, which lives in `arena` until the answer has gone. What
-     * fails is told to the caller as a failure of the function. */
-    ru_status (*handle)(void *self, const uint8_t *body, int64_t body_bytes, ru_arena *arena,
-                        ru_text *out, ru_err *err);
+    ru_function_handle_fn handle;
     void *self;
 } ru_function_instance_options;
 
@@ -28,5 +33,8 @@ RU_MUST_USE ru_status ru_function_instance_open(const ru_function_instance_optio
 void ru_function_instance_close(ru_function_instance *f); /* NULL is fine */
 /* Where calls go: "http://HOST:PORT/2015-03-31/functions/NAME/invocations". */
 const char *ru_function_instance_url(const ru_function_instance *f);
+
+/* The JSON of a call that failed. */
+void ru_function_failure(ru_text *t, const ru_err *err);
 
 #endif

@@ -167,7 +167,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, const r
     if (self == NULL) {
         return RU_FAIL(err, RU_E_MISSING, "the program rubato is not where this one is");
     }
-    const char *const argv[] = {self, "function", "--train", NULL};
+    const char *const argv[] = {self, "function", "--train", "--listen", "0", NULL};
     ru_functions_train_options o = {
         .train = to,
         .argv = argv,

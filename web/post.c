@@ -141,16 +141,21 @@ static int want_time(CURLM *multi, long ms, void *self)
 /* -- one request -------------------------------------------------------------------------------
  */
 
+static void take_field(const char *line, size_t size, const char *name, char *into)
+{
+    size_t head = name != NULL ? strlen(name) : 0;
+    if (name != NULL && size > head && line[head] == ':' && strncasecmp(line, name, head) == 0) {
+        ru_str value = ru_str_trim(ru_str_n(line + head + 1, (int64_t)(size - head - 1)));
+        (void)snprintf(into, RU_POST_NOTE_BYTES, "%.*s", (int)value.n, value.p);
+    }
+}
+
 static size_t on_head(char *line, size_t one, size_t n, void *self)
 {
     posted *q = self;
-    const char *name = q->post.note;
-    size_t size = one * n, head = name != NULL ? strlen(name) : 0;
-    if (name != NULL && size > head && line[head] == ':' && strncasecmp(line, name, head) == 0) {
-        ru_str value = ru_str_trim(ru_str_n(line + head + 1, (int64_t)(size - head - 1)));
-        (void)snprintf(q->answer.note, sizeof q->answer.note, "%.*s", (int)value.n, value.p);
-    }
-    return size;
+    take_field(line, one * n, q->post.note, q->answer.note);
+    take_field(line, one * n, q->post.also, q->answer.also);
+    return one * n;
 }
 
 static size_t on_body(char *data, size_t one, size_t count, void *self)

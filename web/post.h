@@ -23,7 +23,8 @@ typedef struct ru_post_answer {
     const char *why;  /* status 0: one clause */
     const char *text; /* [n] view until `done` returns */
     int64_t n;
-    char note[RU_POST_NOTE_BYTES]; /* value of the field that the request names; "": none */
+    /* Values of the fields that the request names; "": none. */
+    char note[RU_POST_NOTE_BYTES], also[RU_POST_NOTE_BYTES];
 } ru_post_answer;
 
 typedef struct ru_post {
@@ -33,7 +34,7 @@ typedef struct ru_post {
     int64_t body_bytes;
     const char *type;         /* of the body; NULL: not said */
     const char *token;        /* as a bearer token; NULL: none */
-    const char *note;         /* name of a field of the answer; NULL: none; view until `done` */
+    const char *note, *also;  /* names of fields of the answer; NULL: none; view until `done` */
     int64_t patience_ms;      /* whole request; 0: no limit */
     int64_t answer_max_bytes; /* more is no answer; 0: 64 MiB */
     void (*done)(void *self, const ru_post_answer *a);

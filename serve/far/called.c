@@ -114,9 +114,10 @@ ru_status ru_called_take(const ru_served_facts *f, ru_served_part *const *parts,
     return RU_OK;
 }
 
-ru_status ru_called_answer(void *self, const uint8_t *body, int64_t body_bytes, ru_arena *arena,
-                           ru_text *out, ru_err *err)
+ru_status ru_called_answer(void *self, const uint8_t *body, int64_t body_bytes, ru_time until,
+                           ru_arena *arena, ru_text *out, ru_err *err)
 {
+    (void)until; /* a batch that was begun is not given up */
     const ru_called *all = self;
     ru_oip_request asked = {0};
     ru_oip_tensor answer[RU_OIP_TENSORS_MAX];

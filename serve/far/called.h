@@ -7,6 +7,7 @@
 #ifndef RU_SERVE_FAR_CALLED_H
 #define RU_SERVE_FAR_CALLED_H
 
+#include "env/clock.h"
 #include "serve/model.h"
 
 /* Requests that may be shorter than the model have `sizes` classes, of equal width: the largest
@@ -32,6 +33,6 @@ typedef struct ru_called {
 } ru_called;
 /* What the function answers: as ru_function_instance_options. self: ru_called. */
 RU_MUST_USE ru_status ru_called_answer(void *self, const uint8_t *body, int64_t body_bytes,
-                                       ru_arena *arena, ru_text *out, ru_err *err);
+                                       ru_time until, ru_arena *arena, ru_text *out, ru_err *err);
 
 #endif

@@ -153,7 +153,8 @@ static ru_status read_memory(session *s, ru_err *err)
 /* The program of an instance: this one, as a function. */
 static ru_status put_program(session *s, ru_err *err)
 {
-    static const char *const words[] = {"rubato", "function", "--batch", NULL, "--threads", NULL};
+    static const char *const words[] = {"rubato",  "function", "--listen",  "0",
+                                        "--batch", NULL,       "--threads", NULL};
     enum { N = RU_ARRAY_LEN(words) };
     const char **argv = RU_NEW(s->in->arena, const char *, N + 1);
     const char *self = ru_process_beside(s->in->arena, "rubato", "tool");
