@@ -10,6 +10,8 @@
 #   6. the handler of docs/train-functions.md, where Node is installed: two instances of it do the same, and none is left.
 #   7. with a deadline the choices of the policy do the same, and explain shows what was predicted and measured.
 #   8. what workers on functions cannot do is refused by name.
+#   9. a platform that starts the program itself and hands out calls over Lambda's runtime API: the same model, no
+#      answer that the platform refuses, and a program that cannot begin says why.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -166,4 +168,34 @@ grep -q 'does not support train.accumulate' bad.log || fail "accumulate: $(cat b
 grep -q 'does not go with --weights' bad.log || fail "--weights: $(cat bad.log)"
 "$rubato" train job.yaml --functions http://192.0.2.1 -w 1 --out bad >bad.log 2>&1 && fail "--store-reach"
 grep -q 'add --store-listen' bad.log || fail "--store-reach: $(cat bad.log)"
+
+# 9. the runtime API
+printf '#!/bin/sh\nexec "%s" function --train\n' "$rubato" >bootstrap
+chmod +x bootstrap
+platform() { # PROGRAM [ARG...]: in the background; $address
+    : >lambda.port
+    python3 "$here/lambda.py" "$@" >lambda.port 2>lambda.log &
+    endpoint=$!
+    for _ in $(seq 1 6000); do
+        [[ -s lambda.port ]] && break
+        sleep 0.05
+    done
+    address=http://127.0.0.1:$(cat lambda.port)
+}
+platform ./bootstrap
+"$rubato" train job.yaml --functions "$address" --function-name digits -w 2 --out runtime >runtime.log 2>&1 ||
+    fail "the runtime API: $(tail -5 runtime.log lambda.log)"
+same runtime
+kill -TERM $endpoint
+wait $endpoint || fail "the platform ends with $?"
+grep -qE '^instances 2 ends \[0, 0\] calls [0-9]+ failed 0 refused 0$' lambda.log || fail "the runtime API: $(cat lambda.log)"
+platform "$rubato" function nothing.onnx
+python3 - "$address/2015-03-31/functions/digits/invocations" >init.txt <<'PY' || fail "a call of nothing"
+import sys, urllib.request
+print(urllib.request.urlopen(urllib.request.Request(sys.argv[1], b"{}")).read().decode())
+PY
+grep -q 'nothing.onnx' init.txt || fail "a program that cannot begin: $(cat init.txt)"
+kill -TERM $endpoint
+wait $endpoint || true
+endpoint=
 exit $failed
