@@ -230,7 +230,7 @@ static ru_node_options options_of(rui_simjob_node *n, const ru_link *link, const
     ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
     n->id = id;
     /* Small cuts of tensors are many sums at one time; the buckets of a real job as well. */
-    bool many = j->opt->cut_bytes > 0 && j->n_max < 64;
+    bool many = j->opt->cuts.bytes > 0 && j->n_max < 64;
     uint32_t transfers = peers_max(n) + (j->opt->script != NULL ? XFERS_MAX : many ? 8192 : 1024);
     ru_node_options o = {.link = *link};
     o.chan = (ru_chan_options){.self = id,
@@ -331,7 +331,7 @@ static ru_status table_in_cuts(rui_simjob_node *n, ru_err *err)
     const rui_simjob *j = n->job;
     ru_sums_cut *cuts;
     uint32_t n_cuts;
-    if (j->opt->cut_bytes == 0) {
+    if (j->opt->cuts.bytes == 0) {
         return RU_OK;
     }
     ru_sums_part *parts = RU_NEW(&n->process.arena, ru_sums_part, j->n_tensors);
@@ -340,11 +340,15 @@ static ru_status table_in_cuts(rui_simjob_node *n, ru_err *err)
     }
     for (uint32_t k = 0; k < j->n_tensors; k++) {
         parts[k] = (ru_sums_part){
-            .first = k, .n = 1, .size_bytes = j->tensor_bytes[k], .chunk_bytes = j->opt->cut_bytes};
+            .first = k,
+            .n = 1,
+            .size_bytes = j->tensor_bytes[k],
+            .chunk_bytes = j->opt->cuts.bytes,
+            .only = j->opt->cuts.algo > 0 ? (j->opt->cuts.algo + k) % (1 + RU_ALGO_HIERARCHY) : 0};
     }
     RU_TRY(ru_sums_cuts(parts, j->n_tensors, j->tensor_bytes, RU_ELASTIC_CUTS_MAX,
                         &n->process.arena, &cuts, &n_cuts, err));
-    return ru_elastic_table_set(n->elastic, cuts, n_cuts, NULL, err);
+    return ru_elastic_table_set(n->elastic, cuts, n_cuts, j->opt->cuts.flight, NULL, err);
 }
 
 static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,

@@ -137,6 +137,13 @@ typedef struct ru_sim_pace {
     uint32_t servers;      /* as in ru_elastic_options */
 } ru_sim_pace;
 
+/* Each gradient in cuts. */
+typedef struct ru_sim_cuts {
+    int64_t bytes;   /* of a cut; 0: there is no table */
+    uint32_t flight; /* at most so many of them are under way; 0: all that are ready */
+    uint32_t algo;   /* cuts of gradient k go by algorithm algo + k, in turn; 0: none is named */
+} ru_sim_cuts;
+
 typedef struct ru_sim_job {
     uint64_t seed;
     uint32_t founders;
@@ -159,12 +166,13 @@ typedef struct ru_sim_job {
     const int64_t *tensor_n; /* [n_tensors] elements; NULL: some small ones by seed; view */
     bool counted;            /* no memory behind tensors */
     bool deterministic, equal_shares;
-    ru_sums_method sums;            /* before anything is measured; CARAMEL: RULE */
-    int64_t cut_bytes, chunk_bytes; /* cut_bytes: each gradient in cuts of so much; 0: neither */
-    ru_sim_nic nic;                 /* of every worker; host is set here */
-    int64_t sample_ns;              /* forward and backward of one sample */
-    const ru_script *script;        /* instead of tensor_n, sample_ns and portions, counted; NULL:
-                                       none; view */
+    ru_sums_method sums;     /* before anything is measured; CARAMEL: RULE */
+    ru_sim_cuts cuts;        /* a table of the owner */
+    int64_t chunk_bytes;     /* of a channel; 0: its own choice */
+    ru_sim_nic nic;          /* of every worker; host is set here */
+    int64_t sample_ns;       /* forward and backward of one sample */
+    const ru_script *script; /* instead of tensor_n, sample_ns and portions, counted; NULL:
+                                none; view */
     ru_sim_pace pace;
     ru_sim_chaos chaos; /* starts with the first committed step */
     int64_t chaos_ns;   /* faults begin no later than this after it */

@@ -304,6 +304,7 @@ static ru_status plan(bench *t, uint32_t m, ru_err *err)
     job->steps = t->b->quick ? STEPS_QUICK : STEPS;
     job->table = cuts;
     job->n_table = n;
+    job->flight = p.depth;
     job->held = p.barrier;
     job->serial = methods[m] == RU_SUMS_SERIAL;
     return RU_OK;

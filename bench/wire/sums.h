@@ -28,8 +28,8 @@ typedef struct rui_sums_job {
     uint32_t founders;
     int64_t steps;
     const ru_sums_cut *table; /* [n_table]; n_table 0: the job's own, before it measures */
-    uint32_t n_table;
-    bool held, serial; /* each step waits for all sums; as ru_script_run_options has it */
+    uint32_t n_table, flight; /* flight: sums under way at once */
+    bool held, serial;        /* each step waits for all sums; as ru_script_run_options has it */
 } rui_sums_job;
 
 RU_MUST_USE ru_status rui_sums_write(const char *path, const rui_sums_job *job, ru_arena *arena,

@@ -14,8 +14,8 @@ ru_status rui_sums_write(const char *path, const rui_sums_job *job, ru_arena *ar
 {
     const ru_script *s = &job->script;
     ru_text t = ru_text_arena(arena);
-    ru_text_putf(&t, "%u %lld %u %u %d %d %.3f\n", job->founders, (long long)job->steps, s->n,
-                 job->n_table, job->held ? 1 : 0, job->serial ? 1 : 0, s->sample_ns);
+    ru_text_putf(&t, "%u %lld %u %u %u %d %d %.3f\n", job->founders, (long long)job->steps, s->n,
+                 job->n_table, job->flight, job->held ? 1 : 0, job->serial ? 1 : 0, s->sample_ns);
     for (uint32_t k = 0; k < s->n; k++) {
         ru_text_putf(&t, "%lld %.9f %.9f\n", (long long)s->size_bytes[k], s->ready[k], s->need[k]);
     }
@@ -40,6 +40,7 @@ static ru_status read_job(const char *path, ru_arena *arena, rui_sums_job *job, 
     *job = (rui_sums_job){.founders = (uint32_t)number(&text), .steps = number(&text)};
     uint32_t n = (uint32_t)number(&text);
     job->n_table = (uint32_t)number(&text);
+    job->flight = (uint32_t)number(&text);
     job->held = number(&text) != 0;
     job->serial = number(&text) != 0;
     job->script = (ru_script){.sample_ns = strtod(text, &text), .n = n};
@@ -101,6 +102,7 @@ static ru_status run(const char *const *words, ru_arena *arena, ru_err *err)
                                      .equal_shares = true,
                                      .table = job.table,
                                      .n_table = job.n_table,
+                                     .flight = job.flight,
                                      .barrier = job.held ? "the method has it so" : NULL,
                                      .ahead = !job.held,
                                      .serial = job.serial,

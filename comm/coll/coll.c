@@ -441,6 +441,9 @@ void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now)
         rui_coll_step_done(c, lane, step);
         rui_coll_enqueue(c, lane);
     }
+    if (!lane->begun && c->user.asked != NULL) {
+        c->user.asked(c->user.self, lane->bucket, lane->iter, now);
+    }
     rui_coll_unstall(c);
     rui_coll_drain(c, now);
 }

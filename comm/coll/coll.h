@@ -74,6 +74,9 @@ typedef struct ru_coll_user {
     /* A peer failed or was refused, so the whole group failed and everything in it is cancelled.
      * Called once. */
     void (*failed)(void *self, ru_node_id peer, ru_status why, ru_time now);
+    /* Part of another rank's bytes is here for an iteration that has not begun here: it may begin
+     * now. Leaves of trees, and ranks beyond a power of two, are never asked. NULL: not wanted. */
+    void (*asked)(void *self, uint32_t bucket, uint32_t iter, ru_time now);
 } ru_coll_user;
 
 typedef struct ru_coll_options {

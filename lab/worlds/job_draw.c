@@ -147,7 +147,9 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
                                  .delay_ns = 1000 + ru_rng_below(&r, 100000)},
                          .sample_ns = MS,
                          .pace.noise = 0.1,
-                         .cut_bytes = seed % 3 == 0 ? 64 : 0,
+                         .cuts = {.bytes = seed % 3 == 0 ? 64 : 0,
+                                  .flight = (uint32_t)(seed / 3 % 5),
+                                  .algo = (uint32_t)(seed / 15 % 8)},
                          .chaos_ns = 2000 * MS,
                          .time_max_ns = 90000 * MS,
                          .events_max = 50000000};

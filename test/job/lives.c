@@ -44,7 +44,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
     (void)share;
     life *l = self;
     assert_true(l->open == 0 || (l->depth > 1 && l->open == 1 && l->kept == 0));
-    l->summed = l->open == 0 ? 0 : l->summed;
+    l->summed_bytes = l->open == 0 ? 0 : l->summed_bytes;
     l->open++;
     l->step = step;
     l->next = LIFE_COMPUTED;
@@ -59,10 +59,10 @@ static uint32_t dev_depth(void *self, const char **why)
 /* Of the older step, whose update is the only one that is open. */
 static void dev_summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
-    (void)k, (void)offset, (void)size;
+    (void)k, (void)offset;
     life *l = self;
     assert_true(step == l->step - (l->open - 1) && l->kept == 0);
-    l->summed++;
+    l->summed_bytes += size;
 }
 
 static void dev_abort(void *self)
@@ -228,7 +228,8 @@ ru_status life_open(life *l, ru_err *err)
 static void answer(life *l, ru_time now)
 {
     int64_t ns = l->sample_ns > 0 ? l->share.n * l->sample_ns : 1000000;
-    bool waits = l->next == LIFE_COMPUTED && l->open == 2 && l->summed < LIFE_TENSORS;
+    bool waits = l->next == LIFE_COMPUTED && l->open == 2 &&
+                 l->summed_bytes < tensor_bytes[0] + tensor_bytes[1];
     life_todo what = waits || l->stalls == l->next ? LIFE_NOTHING : l->next;
     l->next = what == LIFE_NOTHING ? l->next : LIFE_NOTHING;
     if (l->opening > 0) {
@@ -256,10 +257,12 @@ static void answer(life *l, ru_time now)
         ru_node_leave(l->node, now);
         break;
     case LIFE_COMPUTED:
-        l->summed = 0;
+        l->summed_bytes = 0;
         for (uint32_t k = 0; k < LIFE_TENSORS; k++) {
-            ru_elastic_ready(l->elastic, l->step, k, &(ru_span){l->gradients[k], tensor_bytes[k]},
-                             now, ru_node_enter(l->node, now));
+            uint32_t at = l->backward ? LIFE_TENSORS - 1 - k : k;
+            ru_elastic_ready(l->elastic, l->step, at,
+                             &(ru_span){l->gradients[at], tensor_bytes[at]}, now,
+                             ru_node_enter(l->node, now));
             ru_node_leave(l->node, now);
         }
         ru_elastic_computed(l->elastic, l->step, RU_OK, ns, now, ru_node_enter(l->node, now));

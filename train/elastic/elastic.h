@@ -327,6 +327,8 @@ RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
 /* Sum gradients in these parts, whole ones or cuts in their order, from the next view on; copied.
  * Each goes by the algorithm that it names in views of as many members as now, of all while there
  * is none yet, unless members share memory, servers add or sums are in the order of ranks.
+ * Likewise at most `flight` sums are under way at once, those that are needed first, and those that
+ * another member has begun; 0: all that are ready.
  * `barrier`: why each step waits for all sums of the one before, a sentence as in `depth` (view of
  * a constant); NULL: where it may, none does. Where this process leads, that view comes with the
  * next commit; who leads later has a table of its own or the rule's. Shared memory and views of
@@ -334,7 +336,7 @@ RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
  * in `parts` once, or one names an algorithm that is none or the star; RU_E_LIMIT, about 2000 sums;
  * RU_E_MEM. */
 RU_MUST_USE ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
-                                           const char *barrier, ru_err *err);
+                                           uint32_t flight, const char *barrier, ru_err *err);
 
 /* Measure collectives again before the first step of the next view. Where this process leads, that
  * view comes with the next commit. */

@@ -19,6 +19,7 @@
 #ifndef RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
 #define RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
 
+#include "base/heap.h"
 #include "base/vec.h"
 #include "base/wire.h"
 #include "comm/member/among.h"
@@ -79,13 +80,24 @@ enum {
 #define RUI_EL_LINGER_NS   INT64_C(2000000000)
 #define RUI_EL_NEVER       INT64_MAX
 
+/* A sum of the step: gradients are missing; all are there; it is under way; it is in place. */
+typedef enum rui_el_sum_at {
+    RUI_EL_SUM_WAITS,
+    RUI_EL_SUM_READY,
+    RUI_EL_SUM_BEGUN,
+    RUI_EL_SUM_DONE
+} rui_el_sum_at;
+
 /* Reduced together. */
 typedef struct rui_el_bucket {
     ru_elastic_part part;
-    ru_span cut;                    /* of the step: where a cut stands */
-    int64_t begun_ns, due_ns;       /* of the sum under way; due_ns 0: no prediction */
-    int64_t model_ns;               /* ... by the costs of all sums alone */
-    int64_t took_ns;                /* the last one, here */
+    rui_el_sum_at at;
+    bool leaves;              /* nobody asks some members for it */
+    uint32_t asked;           /* 1 + the last step for which another member has begun it; 0: none */
+    ru_span cut;              /* of the step: where a cut stands */
+    int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
+    int64_t model_ns;         /* ... by the costs of all sums alone */
+    int64_t took_ns;          /* the last one, here */
     int64_t told_ns, told_model_ns; /* took_ns, model_ns of the step that is DONE */
     uint16_t root, rank;            /* with servers: who adds it, its place in their order */
 } rui_el_bucket;
@@ -249,8 +261,13 @@ typedef struct rui_el_reduce {
     ru_elastic_part *table; /* [RU_ELASTIC_BUCKETS_MAX] the owner's; NULL: none */
     uint32_t n_table;
     uint32_t
-        table_members;   /* of the view when it was set: its algorithms are for as many; 0: all */
-    const char *barrier; /* ... and why its steps wait for all sums; NULL: they need not */
+        table_members;     /* of the view when it was set: its algorithms are for as many; 0: all */
+    const char *barrier;   /* ... and why its steps wait for all sums; NULL: they need not */
+    uint32_t table_flight; /* ... and how many are under way at once; 0: all that are ready */
+    uint32_t flight;       /* of the view, likewise */
+    uint32_t n_begun;      /* sums under way here */
+    uint32_t oldest;       /* all before this one are done, or every member is asked for them */
+    ru_heap ready;         /* sums that may begin, by rank, and some that were begun early */
     rui_el_bucket *buckets; /* [n_buckets] of the view; GO may bring others than `rule` */
     uint32_t n_buckets;
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
@@ -397,6 +414,8 @@ RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v,
                                     ru_coll_policy_in *asked, ru_err *err);
 /* Is this a view whose sums can go by the algorithms that a table names? */
 bool rui_el_may_follow(const ru_elastic *e, const rui_el_view *v);
+/* ... and of as many members as the table was made for? */
+bool rui_el_follows(const ru_elastic *e, const rui_el_view *v);
 /* Of n buckets, those of the table before them in GO. */
 void rui_el_choices_write(const ru_elastic *e, uint32_t n, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
@@ -424,7 +443,9 @@ RU_MUST_USE ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *par
                                        ru_arena *arena, ru_err *err);
 /* What the leader of the view takes: the owner's table, else the rule's. Returns how many. */
 uint32_t rui_el_table(const ru_elastic *e, const ru_elastic_part **parts);
-void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w);
+void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, uint32_t flight, ru_wire_out *w);
+/* Sums that may be under way at once in the view, by the owner's table; 0: all that are ready. */
+uint32_t rui_el_flight(const ru_elastic *e, const rui_el_view *v);
 /* Puts them in force. Errors: RU_E_DATA when not every byte of every gradient is in it, once. */
 RU_MUST_USE ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_err *err);
 

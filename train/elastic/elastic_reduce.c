@@ -61,7 +61,7 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
         put_handles(e, w);
     }
     if (choose) {
-        rui_el_table_write(parts, n, w);
+        rui_el_table_write(parts, n, rui_el_flight(e, &e->v), w);
         rui_el_choices_write(e, n, w);
     }
     if (e->v.servers > 0) {
@@ -136,7 +136,9 @@ static void sums_begin(ru_elastic *e, int64_t step)
     ru_chan_step(e->opt.chan, (uint32_t)step);
     e->reduce.step = step;
     e->reduce.buckets_done = e->reduce.n_untold = 0;
+    e->reduce.n_begun = e->reduce.oldest = e->reduce.ready.n = 0;
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        e->reduce.buckets[b].at = RUI_EL_SUM_WAITS;
         e->reduce.left[b] = e->reduce.buckets[b].part.n;
     }
     rui_el_sums_clear(e);
@@ -180,11 +182,15 @@ static void updated(ru_elastic *e)
     e->reduce.n_untold = 0;
 }
 
+static void begin_more(ru_elastic *e, ru_time now, ru_effects *fx);
+
 static void bucket_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
 {
     if (e->v.n > 1) {
         rui_el_sum_done(e, b, now);
     }
+    e->reduce.n_begun -= e->reduce.buckets[b].at == RUI_EL_SUM_BEGUN ? 1 : 0;
+    e->reduce.buckets[b].at = RUI_EL_SUM_DONE;
     if (may_update_early(e) && e->reduce.step == e->step && !e->steps.updating) {
         tell_summed(e, b);
     } else if (may_update_early(e)) {
@@ -192,17 +198,15 @@ static void bucket_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
     }
     e->reduce.buckets_done++;
     e->progress_ns = now.ns;
+    begin_more(e, now, fx);
     rui_el_step_check(e, now, fx);
 }
 
-/* All of bucket b is ready here. */
-static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+static void bucket_begin(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
 {
-    if (e->v.n == 1) {
-        bucket_done(e, b, now, fx);
-        return;
-    }
     rui_el_bucket *bucket = &e->reduce.buckets[b];
+    bucket->at = RUI_EL_SUM_BEGUN;
+    e->reduce.n_begun++;
     rui_el_sum_begin(e, b, now);
     if (e->v.local && e->reduce.local_open && !rui_el_stale(e)) {
         e->opt.device.ops->local_reduce(e->opt.device.self, b, &bucket->part,
@@ -227,6 +231,57 @@ static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->reduce.step + 1, err.text);
         rui_el_device_failed(e, st, "starting a sum of", e->reduce.step, err.text, now, fx);
     }
+}
+
+/* The next sum that may begin: of those that are ready the one of the smallest rank. Members may
+ * choose different ones, and none of them ends before all have begun it. So a sum that another
+ * member has begun is begun beyond the limit (bucket_ready, group_asked), and of those for which
+ * some members are never asked the oldest one: it is ready everywhere sooner or later, whatever
+ * else is under way. */
+static bool next_of(ru_elastic *e, uint32_t *b)
+{
+    rui_el_reduce *r = &e->reduce;
+    while (r->oldest < r->n_buckets &&
+           (r->buckets[r->oldest].at == RUI_EL_SUM_DONE || !r->buckets[r->oldest].leaves)) {
+        r->oldest++;
+    }
+    *b = r->oldest;
+    if (*b < r->n_buckets && r->buckets[*b].at == RUI_EL_SUM_READY) {
+        return true;
+    }
+    ru_heap_item item;
+    while ((r->flight == 0 || r->n_begun < r->flight) && ru_heap_pop(&r->ready, &item)) {
+        *b = (uint32_t)item.value;
+        if (r->buckets[*b].at == RUI_EL_SUM_READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void begin_more(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint32_t b;
+    while (next_of(e, &b)) {
+        bucket_begin(e, b, now, fx);
+    }
+}
+
+/* All of bucket b is ready here. */
+static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+{
+    rui_el_bucket *bucket = &e->reduce.buckets[b];
+    if (e->v.n == 1) {
+        bucket_done(e, b, now, fx);
+        return;
+    }
+    if (e->reduce.flight == 0 || bucket->asked == (uint32_t)e->reduce.step + 1) {
+        bucket_begin(e, b, now, fx);
+        return;
+    }
+    bucket->at = RUI_EL_SUM_READY;
+    RU_CHECK(ru_heap_push(&e->reduce.ready, rui_el_rank(e, b), b) == RU_OK);
+    begin_more(e, now, fx);
 }
 
 static void ready(ru_elastic *e, int64_t step, uint32_t k, const ru_span *span, ru_time now,
@@ -268,6 +323,16 @@ static void group_done(void *self, uint32_t bucket, uint32_t iter, ru_time now)
     }
 }
 
+static void group_asked(void *self, uint32_t bucket, uint32_t iter, ru_time now)
+{
+    ru_elastic *e = self;
+    rui_el_bucket *b = &e->reduce.buckets[bucket];
+    b->asked = iter + 1;
+    if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->reduce.step && b->at == RUI_EL_SUM_READY) {
+        bucket_begin(e, bucket, now, e->fx);
+    }
+}
+
 static void group_failed(void *self, ru_node_id peer, ru_status why, ru_time now)
 {
     ru_elastic *e = self;
@@ -276,7 +341,8 @@ static void group_failed(void *self, ru_node_id peer, ru_status why, ru_time now
 
 const ru_coll_user *rui_el_coll_user(void)
 {
-    static const ru_coll_user user = {.done = group_done, .failed = group_failed};
+    static const ru_coll_user user = {
+        .done = group_done, .failed = group_failed, .asked = group_asked};
     return &user;
 }
 

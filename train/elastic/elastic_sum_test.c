@@ -1,4 +1,5 @@
 /* What is predicted for a sum: its own time, what goes before it, the chunk on the wire. */
+#include "test/job/lives.h"
 #include "test/test.h"
 #include "train/elastic/elastic_impl.h"
 
@@ -277,7 +278,89 @@ static void a_view_without_go_has_no_choice(void **state)
     assert_true(rui_el_sums_off(&f.e) == 0);
 }
 
-RU_TESTS(train_elastic_sum, cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
+enum { CUTS = 8, CUT_BYTES = 16 }; /* less than an element for each member of five or more */
+
+/* Each gradient in four cuts, of which `flight` may be under way. */
+static void open_in_cuts(job *j, uint32_t members, ru_coll_algo algo, uint32_t flight)
+{
+    ru_err err = {0};
+    ru_elastic_part cuts[CUTS];
+    job_open(j, members, 6, 0);
+    ru_elastic *e = j->l[0]->elastic;
+    for (uint32_t b = 0; b < CUTS; b++) {
+        assert_int_equal(e->opt.tensor_bytes[b / 4], 4 * CUT_BYTES);
+        cuts[b] = (ru_elastic_part){b / 4, 1, b % 4 * CUT_BYTES, CUT_BYTES, 1 + (uint32_t)algo};
+    }
+    assert_ok(ru_elastic_table_set(e, cuts, CUTS, flight, NULL, &err), err);
+}
+
+/* The first has all its gradients, the others none yet. */
+static uint32_t begun_alone(const job *j, uint32_t members)
+{
+    const ru_elastic *e = j->l[0]->elastic;
+    for (uint32_t i = 1; i < members; i++) {
+        j->l[i]->stalls = LIFE_COMPUTED;
+    }
+    return e->phase == RUI_EL_STEP && e->steps.at[0].computed ? e->reduce.n_begun : 0;
+}
+
+static void ends_well(job *j, uint32_t members)
+{
+    assert_true(job_run(j));
+    for (uint32_t i = 0; i < members; i++) {
+        assert_true(j->l[i]->status == RU_OK && j->l[i]->committed == 6);
+    }
+    job_close(j);
+}
+
+static const struct {
+    uint32_t members;
+    ru_coll_algo algo;
+} in_cuts[] = {{3, RU_ALGO_RING},     {4, RU_ALGO_HALVING},    {3, RU_ALGO_HALVING},
+               {3, RU_ALGO_DIRECT},   {7, RU_ALGO_DOUBLING},   {5, RU_ALGO_RING},
+               {7, RU_ALGO_DIRECT},   {4, RU_ALGO_TREE},       {2, RU_ALGO_RING},
+               {4, RU_ALGO_DOUBLING}, {4, RU_ALGO_DOUBLE_TREE}};
+
+static void a_table_limits_sums_under_way(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4 * RU_ARRAY_LEN(in_cuts); k++) {
+        uint32_t members = in_cuts[k / 4].members, flight = k % 4, begun = 0;
+        job j = {0};
+        open_in_cuts(&j, members, in_cuts[k / 4].algo, flight);
+        for (uint32_t round = 0; begun == 0; round++) {
+            assert_true(round < LIFE_ROUNDS);
+            begun = begun_alone(&j, members);
+            job_round(&j);
+        }
+        assert_int_equal(begun, flight == 0 ? CUTS : flight);
+        for (uint32_t i = 1; i < members; i++) {
+            j.l[i]->stalls = LIFE_NOTHING;
+        }
+        ends_well(&j, members);
+    }
+}
+
+/* Members choose different sums first, here since their gradients are ready in another order, and
+ * none of these ends before all have begun it. */
+static void members_begin_what_others_have_begun(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 3 * RU_ARRAY_LEN(in_cuts); k++) {
+        uint32_t members = in_cuts[k / 3].members;
+        job j = {0};
+        open_in_cuts(&j, members, in_cuts[k / 3].algo, 1 + k % 3);
+        for (uint32_t i = 0; i < members; i++) {
+            j.l[i]->backward = i % 2 == 1;
+            j.l[i]->depth = 1 + k % 2;
+        }
+        ends_well(&j, members);
+    }
+}
+
+RU_TESTS(train_elastic_sum, cmocka_unit_test(a_table_limits_sums_under_way),
+         cmocka_unit_test(members_begin_what_others_have_begun),
+         cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
          cmocka_unit_test(what_ended_is_not_waited_for),
          cmocka_unit_test(the_order_of_buckets_is_that_of_the_wire),
          cmocka_unit_test(what_is_left_of_a_sum_is_waited_for),

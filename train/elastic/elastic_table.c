@@ -42,10 +42,14 @@ ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t
     r->left = RU_NEW(arena, uint32_t, n);
     r->untold = RU_NEW(arena, uint32_t, n);
     r->bucket_of = RU_NEW(arena, uint32_t, e->opt.n_tensors);
-    if (r->buckets == NULL || r->left == NULL || r->untold == NULL || r->bucket_of == NULL) {
+    ru_heap_item *ready = RU_NEW(arena, ru_heap_item, n);
+    if (r->buckets == NULL || r->left == NULL || r->untold == NULL || r->bucket_of == NULL ||
+        ready == NULL) {
         r->n_buckets = 0;
         return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", n);
     }
+    ru_heap_init(&r->ready, ready, n);
+    r->flight = 0;
     for (uint32_t b = 0; b < n; b++) {
         r->buckets[b].part = parts[b];
         for (uint32_t k = 0; k < parts[b].n && parts[b].offset_bytes == 0; k++) {
@@ -57,9 +61,10 @@ ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t
 
 /* Parts stand in order and leave nothing out: whole gradients by their number, a cut as 0 and its
  * size in elements. A table of the most buckets leaves most of GO to the choices. */
-void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w)
+void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, uint32_t flight, ru_wire_out *w)
 {
     ru_wire_put_u32(w, n);
+    ru_wire_put_u32(w, flight);
     for (uint32_t b = 0; b < n; b++) {
         const ru_elastic_part *p = &parts[b];
         bool cut = p->offset_bytes > 0 || (b + 1 < n && parts[b + 1].first == p->first);
@@ -107,7 +112,7 @@ static bool read_part(const ru_elastic *e, ru_wire_in *w, uint32_t *next, int64_
 
 ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_err *err)
 {
-    uint32_t n = ru_wire_u32(w), next = 0;
+    uint32_t n = ru_wire_u32(w), flight = ru_wire_u32(w), next = 0;
     int64_t offset = 0;
     if (w->bad || n < 1 || n > RU_ELASTIC_BUCKETS_MAX) {
         return bad_table(err);
@@ -121,7 +126,9 @@ ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_er
             return bad_table(err);
         }
     }
-    return next != e->opt.n_tensors ? bad_table(err) : rui_el_table_set(e, parts, n, arena, err);
+    RU_TRY(next != e->opt.n_tensors ? bad_table(err) : rui_el_table_set(e, parts, n, arena, err));
+    e->reduce.flight = flight;
+    return RU_OK;
 }
 
 /* Do the parts hold every byte of every gradient once, in order? */
@@ -157,15 +164,20 @@ static bool fits_go(uint32_t n)
     enum {
         PART = 6 + 2 /* its rank */,
         CHOICE = 21,
-        PLAN = 12,
+        PLAN = 16,
         HANDLE = RU_ELASTIC_HANDLE_MAX + 4
     };
     int64_t most = RUI_EL_GO_MAX - RUI_EL_GO_HEAD - PLAN - RUI_EL_PROBED_MAX * HANDLE;
     return n * (int64_t)(PART + CHOICE) <= most;
 }
 
+uint32_t rui_el_flight(const ru_elastic *e, const rui_el_view *v)
+{
+    return e->reduce.table != NULL && rui_el_follows(e, v) ? e->reduce.table_flight : 0;
+}
+
 ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
-                               const char *barrier, ru_err *err)
+                               uint32_t flight, const char *barrier, ru_err *err)
 {
     rui_el_reduce *r = &e->reduce;
     if (n > RU_ELASTIC_BUCKETS_MAX || !holds_all(e, parts, n)) {
@@ -182,6 +194,7 @@ ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint
     memcpy(r->table, parts, n * sizeof *parts);
     r->n_table = n;
     r->table_members = e->v.n > 1 ? e->v.n : 0;
+    r->table_flight = flight;
     r->barrier = barrier;
     e->lead.change = e->lead.change || (e->v.n > 1 && rui_el_leads(e));
     return RU_OK;

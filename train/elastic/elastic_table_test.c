@@ -41,9 +41,10 @@ static void a_table_comes_over_whole(void **state)
     ru_err err = {0};
     open_fixture(&f);
     ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
-    rui_el_table_write(parts, RU_ARRAY_LEN(parts), &w);
+    rui_el_table_write(parts, RU_ARRAY_LEN(parts), 3, &w);
     assert_ok(reads(&f, ru_wire_size(&w), &err), err);
     assert_int_equal(f.e.reduce.n_buckets, RU_ARRAY_LEN(parts));
+    assert_int_equal(f.e.reduce.flight, 3);
     for (uint32_t b = 0; b < RU_ARRAY_LEN(parts); b++) {
         const ru_elastic_part *p = &f.e.reduce.buckets[b].part;
         assert_int_equal(p->first, parts[b].first);
@@ -83,6 +84,7 @@ static void a_table_that_does_not_fit_is_refused(void **state)
         ru_err err = {0};
         ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
         ru_wire_put_u32(&w, wrong[k].n);
+        ru_wire_put_u32(&w, 0);
         for (uint32_t b = 0; b < wrong[k].n && b < RU_ARRAY_LEN(wrong[k].part); b++) {
             ru_wire_put_u16(&w, wrong[k].part[b].whole);
             if (wrong[k].part[b].whole == 0) {
@@ -94,7 +96,7 @@ static void a_table_that_does_not_fit_is_refused(void **state)
     }
     static const ru_elastic_part all[] = {{0, 4, 0, 408 + (1 << 20) + 12, 0}};
     ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
-    rui_el_table_write(all, 1, &w);
+    rui_el_table_write(all, 1, 0, &w);
     for (int64_t cut = 0; cut < ru_wire_size(&w); cut++) {
         ru_err err = {0};
         assert_int_equal(reads(&f, cut, &err), RU_E_DATA);
@@ -126,7 +128,7 @@ static void a_table_that_nobody_can_be_told_is_refused(void **state)
     uint32_t n = MANY;
     for (; n > 0; n--) {
         f.e.opt.n_tensors = n;
-        ru_status st = ru_elastic_table_set(&f.e, parts, n, NULL, &err);
+        ru_status st = ru_elastic_table_set(&f.e, parts, n, 0, NULL, &err);
         if (st == RU_OK) {
             break;
         }
@@ -134,7 +136,7 @@ static void a_table_that_nobody_can_be_told_is_refused(void **state)
     }
     assert_true(n >= 1000 && n < MANY);
     ru_wire_out w = ru_wire_out_into(go, sizeof go);
-    rui_el_table_write(parts, n, &w);
+    rui_el_table_write(parts, n, UINT32_MAX, &w);
     rui_el_choices_write(&f.e, n, &w);
     assert_false(w.bad);
     ru_arena_fini(&f.arena);
@@ -174,7 +176,7 @@ static void a_table_that_names_no_algorithm_is_refused(void **state)
                                      k == 0   ? 1 + RU_ALGO_RING
                                      : k == 1 ? 1 + RU_ALGO_HIERARCHY
                                               : 1 + RU_COLL_ALGOS};
-        assert_int_equal(ru_elastic_table_set(&f.e, &all, 1, NULL, &err),
+        assert_int_equal(ru_elastic_table_set(&f.e, &all, 1, 0, NULL, &err),
                          k == 0 ? RU_OK : RU_E_DATA);
         ru_arena_fini(&f.arena);
     }

@@ -130,7 +130,7 @@ static void a_step_begins_before_the_commit(void **state)
         const ru_elastic_part all = {
             .n = 2, .size_bytes = leads->opt.tensor_bytes[0] + leads->opt.tensor_bytes[1]};
         if (k == 3) {
-            assert_ok(ru_elastic_table_set(leads, &all, 1, why[k], &err), err);
+            assert_ok(ru_elastic_table_set(leads, &all, 1, 0, why[k], &err), err);
         }
         for (uint32_t i = 0; i < 3; i++) {
             j.l[i]->depth = k == 1 && i == 2 ? 1 : 2;
@@ -688,10 +688,10 @@ static void a_table_of_the_owner_is_everybodys(void **state)
     ru_elastic *e = elastic_of(j.l[0]);
     const int64_t *n = e->opt.tensor_bytes;
     const ru_elastic_part apart[] = {{0, 1, 0, 4, 2}, {0, 1, 4, n[0] - 4, 6}, {1, 1, 0, n[1], 0}};
-    assert_int_equal(ru_elastic_table_set(e, apart, 2, NULL, &err), RU_E_DATA);
-    assert_int_equal(ru_elastic_table_set(e, apart + 1, 2, NULL, &err), RU_E_DATA);
+    assert_int_equal(ru_elastic_table_set(e, apart, 2, 0, NULL, &err), RU_E_DATA);
+    assert_int_equal(ru_elastic_table_set(e, apart + 1, 2, 0, NULL, &err), RU_E_DATA);
     uint32_t epoch = e->v.epoch;
-    assert_ok(ru_elastic_table_set(e, apart, 3, NULL, &err), err);
+    assert_ok(ru_elastic_table_set(e, apart, 3, 0, NULL, &err), err);
     assert_int_equal(e->reduce.n_buckets, 1); /* of this step, still */
     job_stall(&j, false);
     assert_true(job_run(&j));

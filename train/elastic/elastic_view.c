@@ -150,12 +150,17 @@ bool rui_el_may_follow(const ru_elastic *e, const rui_el_view *v)
            v->n <= RUI_EL_PROBED_MAX;
 }
 
+bool rui_el_follows(const ru_elastic *e, const rui_el_view *v)
+{
+    uint32_t made_for = e->reduce.table_members;
+    return rui_el_may_follow(e, v) && (made_for == 0 || made_for == v->n);
+}
+
 /* [n] algorithms that parts name; NULL: they are to be chosen, all of them. */
 static ru_status given_of(const ru_elastic *e, const rui_el_view *v, const ru_elastic_part *parts,
                           uint32_t n, ru_arena *arena, const int64_t **out, ru_err *err)
 {
-    uint32_t made_for = e->reduce.table_members;
-    bool follows = rui_el_may_follow(e, v) && (made_for == 0 || made_for == v->n);
+    bool follows = rui_el_follows(e, v);
     int64_t *given = follows ? RU_NEW(arena, int64_t, n) : NULL;
     bool any = false;
     if (follows && given == NULL) {
@@ -402,6 +407,17 @@ static int64_t aside_of(const ru_elastic *e, const ru_coll_schedule *s, uint32_t
     return (int64_t)((double)bytes * (double)blocks / s->n_blocks);
 }
 
+/* Are there members to whom nobody sends before they have begun a sum themselves? Blocks of no
+ * elements are not sent. */
+static bool has_leaves(const ru_elastic *e, const ru_coll_choice *c, int64_t size_bytes)
+{
+    bool twos = c->algo == RU_ALGO_HALVING || c->algo == RU_ALGO_DOUBLING;
+    bool all = c->algo == RU_ALGO_RING || c->algo == RU_ALGO_DIRECT ||
+               (twos && (e->v.n & (e->v.n - 1)) == 0);
+    bool chunks = c->chunk_bytes > 0 && c->chunk_bytes < size_bytes;
+    return !all || (chunks ? c->chunk_bytes : size_bytes) < 4 * (int64_t)e->v.n;
+}
+
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
 {
     ru_arena *arena = &e->view_arena[e->view_side];
@@ -430,6 +446,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
             RU_TRY(rui_el_schedule(e, c->algo, root, arena, s, err));
         }
         schedules[b] = *s;
+        e->reduce.buckets[b].leaves = has_leaves(e, c, e->reduce.buckets[b].part.size_bytes);
         buckets[b] = (ru_coll_bucket){.op = RU_COLL_ALL_REDUCE,
                                       .algo = c->algo,
                                       .dtype = RU_F32,

@@ -460,7 +460,7 @@ static ru_status open_all(process *p, ru_err *err)
                                    .sums = o->sums};
     RU_TRY(ru_elastic_open(&eo, &p->arena, &p->elastic, err));
     return o->table != NULL
-               ? ru_elastic_table_set(p->elastic, o->table, o->n_table, o->barrier, err)
+               ? ru_elastic_table_set(p->elastic, o->table, o->n_table, o->flight, o->barrier, err)
                : RU_OK;
 }
 

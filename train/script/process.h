@@ -24,10 +24,11 @@ typedef struct ru_script_run_options {
     uint32_t token_bytes;
     bool equal_shares, deterministic;
     ru_sums_method sums; /* before anything is measured */
-    /* [n_table] sums of all views; NULL: those of `sums`. barrier: why each step waits for all of
+    /* [n_table] sums of all views; NULL: those of `sums`. flight: at most so many of them are under
+     * way; 0: all that are ready. barrier: why each step waits for all of
      * them, a constant; NULL: with `ahead` two steps may be under way. */
     const ru_sums_cut *table;
-    uint32_t n_table;
+    uint32_t n_table, flight;
     const char *barrier;
     bool ahead;
     bool serial; /* a gradient is summed when the one before is, the first when all are made */

@@ -204,11 +204,11 @@ typedef struct rui_plan {
     rui_plan_view told;
     bool known;
     ru_coll_cost costs[RU_COLL_ALGOS];
-    ru_sums_net net;        /* how the rate of the network moves */
-    uint32_t *rank;         /* [n_tensors] with servers: places in the order of their sums */
-    ru_elastic_part *parts; /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
-    uint32_t n_parts;
-    const char *barrier; /* why steps with that table wait for all sums; NULL: they need not */
+    ru_sums_net net;          /* how the rate of the network moves */
+    uint32_t *rank;           /* [n_tensors] with servers: places in the order of their sums */
+    ru_elastic_part *parts;   /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
+    uint32_t n_parts, flight; /* flight: at most so many sums under way; 0: all that are ready */
+    const char *barrier;      /* why steps with that table wait for all sums; NULL: they need not */
     /* compute thread */
     rui_plan_view view;
     ru_coll_cost costs_now[RU_COLL_ALGOS];

@@ -142,12 +142,14 @@ static ru_status table_of(const rui_worker *w, const ru_sums_in *q, const ru_sum
 }
 
 /* Hand the table to the loop thread. */
-static void hand_over(rui_worker *w, const ru_elastic_part *parts, uint32_t n, const char *barrier)
+static void hand_over(rui_worker *w, const ru_elastic_part *parts, uint32_t n, uint32_t flight,
+                      const char *barrier)
 {
     rui_plan *p = &w->plan;
     ru_mutex_lock(&w->lock);
     memcpy(p->parts, parts, n * sizeof *parts);
     p->n_parts = n;
+    p->flight = flight;
     p->barrier = barrier;
     ru_mutex_unlock(&w->lock);
     ru_shell_say(&w->shell, &w->line, &(rui_event){.kind = RUI_EVENT_TABLE});
@@ -264,7 +266,8 @@ static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err 
     p->watch = ru_sums_watch_of((double)plan.step_ns, &costs);
     p->watching = true;
     bool hold = plan.barrier && !q.barrier, other = hold != p->held;
-    if (in_force(w, parts, n) && !other) {
+    bool flies = !p->planned || p->flight == plan.depth;
+    if (in_force(w, parts, n) && flies && !other) {
         stands(w, why);
         return RU_OK;
     }
@@ -287,7 +290,7 @@ static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err 
     tell_memory(w, &ru_policy_sums);
     p->planned = true;
     p->held = hold;
-    hand_over(w, parts, n, barrier_of(w, &plan, hold));
+    hand_over(w, parts, n, plan.depth, barrier_of(w, &plan, hold));
     return RU_OK;
 }
 
@@ -362,7 +365,7 @@ static void order_again(rui_worker *w, ru_sums_again why)
     tell_memory(w, &ru_policy_order);
     if (other) {
         say_again(w, why);
-        hand_over(w, w->buckets.at, w->buckets.n, NULL);
+        hand_over(w, w->buckets.at, w->buckets.n, 0, NULL);
     }
 }
 
@@ -424,7 +427,8 @@ void rui_plan_said(rui_worker *w, bool measure)
         return;
     }
     ru_mutex_lock(&w->lock);
-    ru_status st = ru_elastic_table_set(w->elastic, p->parts, p->n_parts, p->barrier, &err);
+    ru_status st =
+        ru_elastic_table_set(w->elastic, p->parts, p->n_parts, p->flight, p->barrier, &err);
     ru_mutex_unlock(&w->lock);
     if (st != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "sums", "the plan of sums is not followed: %s", err.text);
