@@ -1,15 +1,16 @@
 #include "env/file/memfile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-static ru_status write_all(int fd, const uint8_t *data, int64_t size_bytes, ru_err *err)
+static ru_status write_all(int fd, int64_t at, const uint8_t *data, int64_t size_bytes, ru_err *err)
 {
     while (size_bytes > 0) {
-        ssize_t n = write(fd, data, (size_t)size_bytes);
+        ssize_t n = pwrite(fd, data, (size_t)size_bytes, at);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -19,20 +20,26 @@ static ru_status write_all(int fd, const uint8_t *data, int64_t size_bytes, ru_e
                            (long long)size_bytes, strerror(errno));
         }
         data += n;
+        at += n;
         size_bytes -= n;
     }
     return RU_OK;
 }
 
+static ru_status make(int *fd, ru_err *err)
+{
+    *fd = memfd_create("rubato-file", MFD_CLOEXEC);
+    return *fd >= 0 ? RU_OK
+                    : RU_FAIL(err, errno == ENOMEM ? RU_E_MEM : RU_E_IO,
+                              "no file in memory can be made: %s", strerror(errno));
+}
+
 ru_status ru_memfile_open(const void *data, int64_t size_bytes, int *fd, char path[RU_MEMFILE_PATH],
                           ru_err *err)
 {
-    int at = memfd_create("rubato-file", MFD_CLOEXEC);
-    if (at < 0) {
-        return RU_FAIL(err, errno == ENOMEM ? RU_E_MEM : RU_E_IO,
-                       "no file in memory can be made: %s", strerror(errno));
-    }
-    ru_status st = write_all(at, data, size_bytes, err);
+    int at;
+    RU_TRY(make(&at, err));
+    ru_status st = write_all(at, 0, data, size_bytes, err);
     if (st != RU_OK) {
         (void)close(at);
         return st;
@@ -47,6 +54,44 @@ void ru_memfile_close(int fd)
     if (fd >= 0) {
         (void)close(fd);
     }
+}
+
+ru_status ru_memfile_share(int *fd, char path[RU_MEMFILE_PATH], ru_err *err)
+{
+    RU_TRY(make(fd, err));
+    (void)snprintf(path, RU_MEMFILE_PATH, "/proc/%ld/fd/%d", (long)getpid(), *fd);
+    return RU_OK;
+}
+
+ru_status ru_memfile_reach(const char *path, int *fd, ru_err *err)
+{
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    return *fd >= 0 ? RU_OK
+                    : RU_FAIL(err, RU_E_PEER, "cannot open the file in memory at %s: %s", path,
+                              strerror(errno));
+}
+
+ru_status ru_memfile_put(int fd, int64_t at, const void *data, int64_t size_bytes, ru_err *err)
+{
+    return write_all(fd, at, data, size_bytes, err);
+}
+
+bool ru_memfile_get(int fd, int64_t at, void *into, int64_t size_bytes)
+{
+    uint8_t *to = into;
+    while (size_bytes > 0) {
+        ssize_t n = pread(fd, to, (size_t)size_bytes, at);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        to += n;
+        at += n;
+        size_bytes -= n;
+    }
+    return true;
 }
 
 ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out, ru_err *err)

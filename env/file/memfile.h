@@ -14,6 +14,17 @@ RU_MUST_USE ru_status ru_memfile_open(const void *data, int64_t size_bytes, int 
                                       char path[RU_MEMFILE_PATH], ru_err *err);
 void ru_memfile_close(int fd); /* -1 is fine */
 
+/* An empty one that other processes of this user read and write as well: `path` leads there from
+ * each of them, as long as this process keeps `fd`. Errors: RU_E_MEM, RU_E_IO. */
+RU_MUST_USE ru_status ru_memfile_share(int *fd, char path[RU_MEMFILE_PATH], ru_err *err);
+/* That of another process. Errors: RU_E_PEER when it has ended. */
+RU_MUST_USE ru_status ru_memfile_reach(const char *path, int *fd, ru_err *err);
+/* It grows to what is written. Errors: RU_E_MEM, RU_E_IO. */
+RU_MUST_USE ru_status ru_memfile_put(int fd, int64_t at, const void *data, int64_t size_bytes,
+                                     ru_err *err);
+/* Are so many bytes there? */
+bool ru_memfile_get(int fd, int64_t at, void *into, int64_t size_bytes);
+
 /* Memory that is filled through `into` and read as a map. Owner: ru_file_unmap. Errors: RU_E_MEM.
  */
 RU_MUST_USE ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out,
