@@ -66,6 +66,10 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
         word(w, "--weights");
         word(w, o->weights);
     }
+    if (o->sets != NULL) {
+        word(w, "--sets");
+        word(w, o->sets);
+    }
     if (o->train->resume) {
         word(w, "--resume");
     }

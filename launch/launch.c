@@ -541,7 +541,7 @@ static void say_who_goes_on(rui_launcher *l)
 /* How a worker ended, for people. */
 static void say_end(rui_launcher *l, const rui_child *c, int code)
 {
-    bool over = l->stopping || l->summary;
+    bool over = l->stopping || l->summary || l->ends_all;
     if (c->host != NULL && code == SSH_FAILED && !over && c->number > 0) {
         say(l, "the connection to %s, where worker %u runs, ended", c->host, c->number);
     } else if (c->host != NULL && code == SSH_FAILED && !over) {
@@ -554,6 +554,17 @@ static void say_end(rui_launcher *l, const rui_child *c, int code)
     } else if (code > 128 && code <= 128 + SIGNALS_MAX && !over) {
         say(l, "worker %u (pid %lld) was ended by signal %d", number_of(c),
             (long long)ru_process_id(c->p), code - 128);
+    }
+}
+
+/* A stage or a device is missing, so nobody goes on: all start again (launch/way.c). */
+static void end_all(rui_launcher *l)
+{
+    if (l->n_alive == 0) {
+        ru_loop_stop(l->loop);
+    } else if (!l->ends_all) {
+        l->ends_all = true;
+        signal_all(l, SIGKILL);
     }
 }
 
@@ -586,9 +597,11 @@ static void on_end(void *self, int64_t pid, ru_time now)
     l->end_code = c->told_end && !by_signal ? code : l->end_code;
     say_end(l, c, code);
     bool gone = by_signal || code == ru_status_exit_code(RU_E_PEER);
-    l->lost = l->lost || (gone && l->begun && !l->stopping);
+    l->lost = l->lost || (gone && (l->begun || l->opt->again) && !l->stopping);
     bool over = l->summary || l->stopping;
-    if (!over && found_taken(l, c, code)) {
+    if (!over && l->lost && l->opt->sets != NULL) {
+        end_all(l);
+    } else if (!over && found_taken(l, c, code)) {
         join_instead(l);
     } else if (l->n_alive == 0 && (over || !l->begun || workers_now(l) == 0)) {
         ru_loop_stop(l->loop);

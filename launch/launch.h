@@ -22,11 +22,15 @@ typedef struct ru_launch_options {
     uint32_t n_begin;               /* workers, those of other hosts too, before the first step */
     bool open;                      /* newcomers may join: say how */
     bool deterministic, equal_shares, sockets_only;
-    bool transient;            /* this machine may be taken away: its workers join without a vote */
-    const char *listen;        /* of the first worker; NULL: this machine only */
-    const char *weights;       /* where guests get the first worker's weights; NULL: nowhere */
-    const char *toward;        /* host:port on whose side the others are; NULL: not known */
-    const char *join;          /* address of a job that others found; NULL: founded here */
+    bool transient;      /* this machine may be taken away: its workers join without a vote */
+    const char *listen;  /* of the first worker; NULL: this machine only */
+    const char *weights; /* where guests get the first worker's weights; NULL: nowhere */
+    const char *toward;  /* host:port on whose side the others are; NULL: not known */
+    const char *join;    /* address of a job that others found; NULL: founded here */
+    const char
+        *sets;  /* of a pipeline or placed step: file of its sets (train/pipe/sets.h); NULL: none
+                 */
+    bool again; /* ... which lost a worker, and starts again */
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
     const ru_hosts *hosts;     /* others than this machine get their workers over ssh; NULL: none */

@@ -57,6 +57,7 @@ typedef struct rui_launcher {
     bool summary;     /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
     bool lost;     /* a worker was killed, or lost another one */
+    bool ends_all; /* ... and the others were ended, for no stage can be missing */
     bool founded;  /* the other founders were started */
     int64_t told;  /* the last step that was told on stdout */
     int64_t drawn; /* the last step on the live line */

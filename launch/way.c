@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "env/file/file.h"
+#include "env/file/memfile.h"
 #include "env/process/memory.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
 #include "run/ckpt.h"
+#include "train/pipe/sets.h"
 #include "train/pipe/ways.h"
 #include "train/worker/worker_pipe.h"
 
@@ -238,11 +240,21 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                                                    : ru_pipe_job_check(job, plan->workers_max, err);
 }
 
+/* Losses one after the other between which no newer state came. */
+enum { LOSSES_MAX = 10 };
+
+/* Where the workers of a pipeline or placed step went on the last time, and the sets that they
+ * wrote since. */
+typedef struct losses {
+    int fd; /* -1: none are kept */
+    int64_t before;
+    uint32_t n;
+} losses;
+
 /* A stage or a device cannot be missing: when its worker is lost, all start again from the newest
- * checkpoint, as long as there is a newer one than the last time (`before`). Before the first one
- * they start from the beginning, once. */
+ * set or checkpoint, or from the beginning; a few times without a newer one. */
 static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_result *r,
-                         int64_t *before)
+                         losses *x)
 {
     ru_ckpt_info info;
     if (to->job == NULL || !ru_pipe_job_is(to->job) || !r->lost || r->out == NULL ||
@@ -251,21 +263,26 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
     }
     ru_status found = ru_ckpt_find(r->out, arena, &info, NULL);
     bool saved = found == RU_OK;
-    int64_t step = saved ? info.at.step : 0;
+    int64_t saved_step = saved ? info.at.step : 0, set = x->fd >= 0 ? ru_sets_step(x->fd) : 0;
+    int64_t step = set > saved_step ? set : saved_step;
     const char *all = to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages";
-    if (step <= *before || (!saved && found != RU_E_MISSING)) { /* damaged: there is no way on */
+    x->n = step > x->before ? 0 : x->n + 1;
+    if (x->n >= LOSSES_MAX || (!saved && found != RU_E_MISSING)) { /* damaged: no way on */
         return false;
     }
-    if (saved) {
+    if (set > saved_step) {
+        (void)fprintf(stderr, "all %s start again from their copies in memory after step %lld\n",
+                      all, (long long)step);
+    } else if (saved) {
         (void)fprintf(stderr, "all %s start again from the checkpoint after step %lld\n", all,
                       (long long)step);
     } else {
         (void)fprintf(stderr, "all %s start again from the beginning: there is no checkpoint yet\n",
                       all);
     }
-    *before = step;
+    x->before = step;
     to->out = r->out;
-    to->resume = true;
+    to->dir_made = to->resume = true;
     return true;
 }
 
@@ -296,19 +313,25 @@ static ru_status put_asked(void *self, const char *out, ru_err *err)
 ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_arena *arena,
                         ru_launch_result *out, ru_err *err)
 {
-    int64_t before = -1;
+    losses lost = {.fd = -1, .before = -1};
+    char sets[RU_MEMFILE_PATH];
+    ru_launch_options with = *lo;
     ru_status st;
     asked x = {.inner = to->opened, .text = to->cut_asked, .file = "pipe.json", .arena = arena};
     if (to->job != NULL && ru_pipe_job_is(to->job)) {
         bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;
         x.file = placed ? "place.json" : x.file;
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
+        RU_TRY(ru_memfile_share(&lost.fd, sets, err));
+        with.sets = sets;
     }
     ru_self_stop_watch();
     do {
-        st = ru_launch(lo, arena, out, err);
-    } while (st == RU_OK && starts_again(arena, to, out, &before));
+        st = ru_launch(&with, arena, out, err);
+        with.again = true;
+    } while (st == RU_OK && starts_again(arena, to, out, &lost));
     ru_self_stop_unwatch();
+    ru_memfile_close(lost.fd);
     to->opened = x.inner;
     return st;
 }

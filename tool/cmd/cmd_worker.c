@@ -67,6 +67,9 @@ static const ru_opt opts[] = {
            "tell the launcher on stdout, in binary messages, about the run, or also about its "
            "progress",
            .def = "none", .choices = "none|run|progress"),
+    RU_OPT(TEXT, "sets", "FILE",
+           "of a pipeline or a placed step: copies of the state in memory of the launcher, from "
+           "which --resume starts if they are newer than the newest checkpoint"),
     RU_OPT(I64, "generation", "N",
            "number of this start of the job: the worker ends before it saves if OUT/generation is "
            "higher; 0: not checked",
@@ -429,6 +432,7 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
+        .sets = ru_cmd_text(in, "sets"),
         .weights = ru_cmd_text(in, "weights"),
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
     };

@@ -537,6 +537,7 @@ static ru_status open_all(rui_pipe_worker *w, ru_err *err)
     RU_TRY(w->opt->train.resume ? rui_trainer_look_back(&w->t, err) : RU_OK);
     w->first_step = w->t.goes_on ? w->t.from.at.step : 0;
     RU_TRY(cut(w, err));
+    RU_TRY(rui_sets_open(w, err));
     RU_TRY(open_node(w, err));
     return ru_thread_start(&w->thread, "compute", rui_pipe_compute, w, err);
 }
@@ -548,6 +549,7 @@ static void close_all(rui_pipe_worker *w)
     ru_node_quiet(w->shell.timers.node);
     ru_shell_close(&w->shell);
     rui_flows_close(w);
+    ru_sets_close(w->sets.at);
     rui_trainer_close(&w->t);
     ru_cond_fini(&w->changed);
     ru_mutex_fini(&w->lock);

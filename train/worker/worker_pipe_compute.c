@@ -222,6 +222,13 @@ static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, 
     int64_t most = ru_units_memory(w->t.job);
     bool said = most > 0;
     most = said ? most : ru_memory_limit_bytes(w->arena);
+    if (most >= all && all + rui_sets_bytes(w) > most) {
+        w->sets.off = true;
+        ru_log(RU_LOG_INFO, "train", "sets",
+               "%s %u has no memory for two copies of its state, %lld bytes; after the loss of a "
+               "worker all go on from the newest checkpoint",
+               w->seats.called, w->seats.place[w->seats.own] + 1, (long long)rui_sets_bytes(w));
+    }
     return most == 0 || all <= most
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG,
@@ -299,6 +306,7 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
     t->exe = p->home;
     t->step = own(w)->step;
     RU_TRY(rui_trainer_fill(t, err));
+    RU_TRY(rui_sets_fill(w, err));
     for (uint32_t k = 0; k < w->n_slots && w->course.on; k++) { /* they write what home reads */
         if (ru_exe_grads_hash(p->slot[k]) != ru_exe_grads_hash(p->home)) {
             return RU_FAIL(err, RU_E_UNSUPPORTED,
@@ -470,9 +478,9 @@ static ru_status forward(rui_pipe_worker *w, uint32_t slot, bool first, const ru
             ru_exe_state_write(w->at->home, s->stats[k], w->at->made[slot * s->n_stats + k], err));
     }
     if (own(w) == &w->stages.at[w->stages.n - 1]) {
-        w->loss = figure(e, s->step.loss, w->loss, first);
-        w->correct = figure(e, s->step.correct, w->correct, first);
-        w->count = figure(e, s->step.count, w->count, first);
+        w->sum.loss = figure(e, s->step.loss, w->sum.loss, first);
+        w->sum.correct = figure(e, s->step.correct, w->sum.correct, first);
+        w->sum.count = figure(e, s->step.count, w->sum.count, first);
     }
     return RU_OK;
 }
@@ -714,6 +722,9 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     t->split.compute_ns += ns - w->waited_ns - (t->split.input_ns - read_ns);
     ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
     RU_TRY(leads(w) ? rui_pipe_report(w, lr, ns, err) : RU_OK);
+    if ((d.flags & RUI_PIPE_SET) != 0) {
+        rui_sets_put(w);
+    }
     return follow(w, &d, over, err);
 }
 

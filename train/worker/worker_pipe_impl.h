@@ -4,6 +4,7 @@
  *   worker_pipe_flow.c      both: pieces on their way between stages
  *   worker_pipe_compute.c   compute thread: steps
  *   worker_pipe_news.c      compute thread: parameters that several stages have
+ *   worker_pipe_sets.c      compute thread: copies of the state, for who goes on after a loss
  *   worker_pipe_lead.c      compute thread of the leader: reports, evaluation, checkpoints
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -15,6 +16,7 @@
 #include "train/model/stage.h"
 #include "train/pipe/order.h"
 #include "train/pipe/pipe.h"
+#include "train/pipe/sets.h"
 #include "train/worker/worker_pipe.h"
 
 enum { RUI_PIPE_EVENTS_MAX = 1 << 14, RUI_PIPE_DECISIONS_MAX = 64 };
@@ -25,6 +27,7 @@ enum {
     RUI_PIPE_WAIT = 2,  /* another decision comes before the next step */
     RUI_PIPE_OVER = 4,  /* no further step */
     RUI_PIPE_DRAIN = 8, /* of a schedule that flows on: the stages drain some steps later */
+    RUI_PIPE_SET = 16,  /* all copy their state */
 };
 
 typedef struct rui_pipe_decision {
@@ -117,6 +120,15 @@ typedef struct rui_pipe_state {
     int64_t offset, bytes;
 } rui_pipe_state;
 
+typedef struct rui_pipe_sets {
+    ru_sets *at;     /* NULL: whoever started this worker keeps none */
+    ru_sets_at from; /* this process went on from there; .step 0: not from a set */
+    uint8_t *chunk;
+    ru_time next; /* leader */
+    uint32_t n;   /* that this process wrote */
+    bool off;     /* there is no room for them */
+} rui_pipe_sets;
+
 /* Of trace records (trace/read/stages.h). */
 typedef struct rui_pipe_names {
     uint16_t forward, backward, update;
@@ -132,6 +144,11 @@ typedef struct rui_pipe_told {
     ru_status failed; /* of the compute thread */
     ru_err why;
 } rui_pipe_told;
+
+/* Of the micro-batches of a step. */
+typedef struct rui_pipe_sum {
+    float loss, correct, count;
+} rui_pipe_sum;
 
 typedef struct rui_pipe_worker {
     const ru_worker_options *opt;
@@ -170,9 +187,10 @@ typedef struct rui_pipe_worker {
     rui_flow *flows; /* [n_links] */
     void *news;      /* of a parameter that two parts here have */
     uint32_t saves;
+    rui_pipe_sets sets;
     int64_t waited_ns; /* in the step under way */
     rui_pipe_names names;
-    float loss, correct, count;
+    rui_pipe_sum sum;
     ru_run_report_summary summary;
     bool reported;
 
@@ -211,6 +229,15 @@ void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
 RU_MUST_USE ru_status rui_news_open(rui_pipe_worker *w, ru_err *err);
 RU_MUST_USE ru_status rui_news_give(rui_pipe_worker *w, uint32_t round, ru_err *err);
 RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *err);
+
+/* worker_pipe_sets.c. Those that the launcher keeps; what this process goes on from, if it is newer
+ * than the newest checkpoint: main, before the threads run. */
+RU_MUST_USE ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err);
+/* The state of the part under way; nothing, if it goes on from a checkpoint. */
+RU_MUST_USE ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err);
+int64_t rui_sets_bytes(const rui_pipe_worker *w); /* what this worker's take */
+bool rui_sets_due(const rui_pipe_worker *w);      /* leader */
+void rui_sets_put(rui_pipe_worker *w);            /* between two steps */
 
 /* worker_pipe_lead.c */
 RU_MUST_USE ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err);

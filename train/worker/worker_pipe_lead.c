@@ -198,6 +198,12 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     t->begun = t->saved = ru_clock_now();
     RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, w->arena, err));
     RU_TRY(rui_trainer_say_start(t, w->seats.n, err));
+    RU_TRY(w->sets.at != NULL ? ru_sets_head(w->sets.at, err) : RU_OK); /* nobody writes yet */
+    if (w->sets.from.step > 0 && !t->goes_on) {                         /* else it is said */
+        ru_run_report_details more = ru_run_report_details_none();
+        ru_run_report_say(t->report, "continues after step %lld", (long long)t->step_resumed);
+        RU_TRY(ru_run_report_event(t->report, t->step_resumed, "restore", 0, &more, err));
+    }
     if (places(w)) {
         say_devices(w);
     } else {
@@ -225,7 +231,7 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
                           ru_err *err)
 {
     rui_trainer *t = &w->t;
-    RU_TRY(rui_trainer_loss(t, (double)w->loss, lr, err)); /* before any stage updates */
+    RU_TRY(rui_trainer_loss(t, (double)w->sum.loss, lr, err)); /* before any stage updates */
     bool last = step + 1 >= t->steps_end, stop = stop_asked(w);
     const rui_place from = {.step = step, .samples = t->samples};
     const rui_place to = {.step = step + 1, .samples = t->samples + t->job->train.batch};
@@ -244,6 +250,8 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
     } else if (save) {
         out->flags = RUI_PIPE_SAVE;
     }
+    bool drained = !w->course.on || (out->flags & RUI_PIPE_SAVE) != 0;
+    out->flags |= drained && !last && !stop && rui_sets_due(w) ? RUI_PIPE_SET : 0;
     say(w, out);
     return RU_OK;
 }
@@ -251,9 +259,9 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
 ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err *err)
 {
     rui_trainer *t = &w->t;
-    const rui_figures f = {.loss = (double)w->loss,
-                           .correct = t->step.correct.v != 0 ? (double)w->correct : -1,
-                           .count = (double)w->count,
+    const rui_figures f = {.loss = (double)w->sum.loss,
+                           .correct = t->step.correct.v != 0 ? (double)w->sum.correct : -1,
+                           .count = (double)w->sum.count,
                            .norm = -1};
     const ru_run_report_step s = rui_trainer_step_report(t, &f, lr, step_ns);
     if (t->first_step_ns == 0) {

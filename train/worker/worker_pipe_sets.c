@@ -1,0 +1,144 @@
+/* Sets of a worker's states (train/pipe/sets.h), on the compute thread: the leader says after which
+ * steps, so seldom that the copies cost a hundredth of the time. */
+#include <string.h>
+
+#include "base/log.h"
+#include "train/worker/worker_pipe_impl.h"
+
+enum {
+    CHUNK_BYTES = 1 << 20,
+    SHARE = 100, /* a set costs at most one part of these of the time ... */
+    FIRST = 10,  /* ... but the first ones, whose memory is new, come sooner */
+};
+
+static int64_t own_bytes(const rui_pipe_worker *w)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < w->n_parts; k++) {
+        sum += w->state_bytes[w->parts[k].stage];
+    }
+    return sum;
+}
+
+int64_t rui_sets_bytes(const rui_pipe_worker *w)
+{
+    return w->sets.at != NULL && w->seats.replica == 0 ? 2 * own_bytes(w) : 0;
+}
+
+ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err)
+{
+    rui_pipe_sets *s = &w->sets;
+    if (w->opt->sets == NULL) {
+        return RU_OK;
+    }
+    ru_sets_state *states = RU_NEW(w->arena, ru_sets_state, w->n_states + 1);
+    s->chunk = ru_arena_alloc(w->arena, CHUNK_BYTES, 64);
+    if (states == NULL || s->chunk == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    for (uint32_t k = 0; k < w->n_states; k++) {
+        states[k] = (ru_sets_state){.name = w->states[k].name, .bytes = w->states[k].bytes};
+    }
+    RU_TRY(ru_sets_open(w->opt->sets, states, w->n_states, w->arena, &s->at, err));
+    ru_sets_at newest = ru_sets_newest(s->at);
+    if (w->opt->train.resume && newest.step > w->first_step) { /* than the newest checkpoint */
+        s->from = newest;
+        w->first_step = newest.step;
+    }
+    return RU_OK;
+}
+
+/* One state of the part under way. */
+static ru_status fill_state(rui_pipe_worker *w, const ru_value *x, ru_value_id v, ru_err *err)
+{
+    int64_t bytes = ru_type_bytes(&x->type);
+    for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        RU_TRY(ru_sets_read(w->sets.at, x->name, at, n, w->sets.chunk, err));
+        RU_TRY(ru_exe_state_write_part(w->at->home, v, at, n, w->sets.chunk, err));
+    }
+    return RU_OK;
+}
+
+ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    const ru_graph *g = &w->stages.at[w->at->stage].step.graph;
+    const ru_sets_at *from = &w->sets.from;
+    if (from->step == 0) {
+        return RU_OK;
+    }
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *x = &g->values[v];
+        bool is = x->kind == RU_VALUE_STATE && x->name != NULL;
+        RU_TRY(is ? fill_state(w, x, (ru_value_id){v}, err) : RU_OK);
+    }
+    t->step_done = t->step_resumed = t->step_first = from->step;
+    t->samples = from->samples;
+    t->learned = (rui_learned){.done = (double)from->step, .gain = 1};
+    t->batch = t->job->train.batch;
+    return RU_OK;
+}
+
+/* -- writing ----------------------------------------------------------------------------------- */
+
+bool rui_sets_due(const rui_pipe_worker *w)
+{
+    return w->sets.at != NULL && !w->sets.off && ru_clock_now().ns >= w->sets.next.ns;
+}
+
+static ru_status put_state(rui_pipe_worker *w, uint32_t k, ru_err *err)
+{
+    const rui_pipe_state *s = &w->states[k];
+    const ru_sets_at now = {.step = w->t.step_done, .samples = w->t.samples};
+    ru_exe *home = rui_pipe_own(w, s->stage)->home;
+    RU_TRY(ru_sets_torn(w->sets.at, k, err));
+    for (int64_t at = 0; at < s->bytes; at += CHUNK_BYTES) {
+        int64_t n = s->bytes - at < CHUNK_BYTES ? s->bytes - at : CHUNK_BYTES;
+        RU_TRY(ru_exe_state_read_part(home, s->value, at, n, w->sets.chunk, err));
+        RU_TRY(ru_sets_write(w->sets.at, k, at, n, w->sets.chunk, err));
+    }
+    return ru_sets_whole(w->sets.at, k, now, err);
+}
+
+static ru_status put(rui_pipe_worker *w, ru_err *err)
+{
+    ru_sets_begin(w->sets.at);
+    for (uint32_t k = 0; k < w->n_states; k++) {
+        bool own = rui_pipe_own(w, w->states[k].stage) != NULL && w->seats.replica == 0;
+        RU_TRY(own ? put_state(w, k, err) : RU_OK);
+    }
+    return RU_OK;
+}
+
+void rui_sets_put(rui_pipe_worker *w)
+{
+    rui_pipe_sets *s = &w->sets;
+    ru_err err = {0};
+    int64_t most = 1, own = own_bytes(w);
+    if (s->at == NULL || s->off) {
+        return;
+    }
+    ru_time begun = ru_clock_now();
+    ru_status st = put(w, &err);
+    if (st != RU_OK) { /* the training goes on; checkpoints are still there */
+        s->off = true;
+        ru_log(RU_LOG_WARN, "train", "sets",
+               "%s; a loss of a worker costs the steps since the "
+               "newest checkpoint",
+               err.text);
+        return;
+    }
+    ru_time now = ru_clock_now();
+    for (uint32_t d = 0; d < w->seats.n; d++) { /* whoever has most takes longest */
+        int64_t bytes = 0;
+        for (uint32_t k = 0; k < w->stages.n; k++) {
+            bytes += w->seats.first[k] == d ? w->state_bytes[k] : 0;
+        }
+        most = bytes > most ? bytes : most;
+    }
+    double longer = own > 0 ? (double)most / (double)own : 1;
+    double share = s->n++ < 2 ? FIRST : SHARE;
+    s->next = ru_time_after(now, (int64_t)(share * longer * (double)ru_time_since(now, begun)));
+    ru_rec_span(w->t.recorder, w->t.names.save, begun.ns, now.ns, w->t.step_done);
+}
