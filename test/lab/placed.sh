@@ -4,7 +4,7 @@
 #   1. branches and blocks of a net on 2 and 4 devices have the bits of one process: losses, evaluations and checkpoint,
 #      with running statistics, groups, frozen layers, micro-batches, dropout, and an imported model;
 #   2. a checkpoint continues on one process and with another placement; eval reads it;
-#   3. kill -9 of a worker: all devices start again from the newest checkpoint, to the same bytes, and a stop signal saves;
+#   3. kill -9 of each worker: all devices start again from copies in memory, or from the newest checkpoint, to the same bytes, and a stop signal saves;
 #   4. what a placed step cannot do is refused before the first step;
 #   5. without names devices are chosen by measured layers within their memory; explain shows what was predicted and what came.
 . "$(dirname "$0")/parts.sh"
@@ -116,34 +116,8 @@ victim_of() { # WORKER: its newest process
         sleep 0.1
     done
 }
-"$rubato" train drop.yaml --out lost -w 2 --set train.parallel=placed --set 'train.placed.devices={fc2: 2}' \
-    --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0.2s >lost.log 2>&1 &
-job_pid=$!
-for rank in 2 1; do
-    wait_ckpt lost "$(newest lost)"
-    said=$(grep -c 'all devices start again from the checkpoint after step' lost.log || true)
-    victim_of $rank
-    kill -9 "$victim"
-    k=0
-    until [ "$(grep -c 'all devices start again from the checkpoint after step' lost.log || true)" -gt "$said" ] || [ $k -ge 3000 ]; do
-        k=$((k + 1))
-        sleep 0.1
-    done
-    [ $k -lt 3000 ] || fail "nobody says that the devices start again: $(tail -5 lost.log)"
-done
-grep -q 'which had device [12] of 2, was lost' lost.log || fail "nobody says who was lost: $(tail -5 lost.log)"
-wait_ckpt lost "$(newest lost)"
-kill -TERM "$job_pid"
-code=0
-wait "$job_pid" || code=$?
-job_pid=
-[ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 lost.log)"
-train drop calm --set train.steps="$(newest lost)" --set train.eval_every=10000000
-same calm lost
-
-# Before the first checkpoint all start from the beginning, and once only.
 lines_of() { if [ -e early/metrics.jsonl ]; then wc -l <early/metrics.jsonl; else echo 0; fi; }
-wait_steps() { # N: until more steps were reported
+wait_steps() { # N: until more lines were reported
     k=0
     until [ "$(lines_of)" -gt $(($1 + 2)) ]; do # a start is a line, too
         k=$((k + 1))
@@ -151,40 +125,56 @@ wait_steps() { # N: until more steps were reported
         sleep 0.1
     done
 }
-begin() { # a run without checkpoints
-    "$rubato" train drop.yaml --out early -w 2 --set train.parallel=placed --set 'train.placed.devices={fc2: 2}' \
-        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0s >early.log 2>&1 &
+begin() { # OPTIONS..: three devices
+    "$rubato" train drop.yaml --out early -w 3 --deterministic --set train.parallel=placed --set 'train.placed.devices={fc2: 2, fc3: 3}' \
+        --set train.steps=1000000 --set train.eval_every=10000000 "$@" >early.log 2>&1 &
     job_pid=$!
     wait_steps 0
 }
-early() { # starts, loses worker 2 and starts again
-    begin
-    victim_of 2
+lose() { # WORKER: it is killed, and all start again
+    said=$(grep -c 'all devices start again' early.log || true)
+    victim_of "$1"
     kill -9 "$victim"
     k=0
-    until grep -q 'all devices start again from the beginning' early.log || [ $k -ge 3000 ]; do
+    until [ "$(grep -c 'all devices start again' early.log || true)" -gt "$said" ] || [ $k -ge 3000 ]; do
         k=$((k + 1))
         sleep 0.1
     done
-    [ $k -lt 3000 ] || fail "nobody says that the devices start from the beginning: $(tail -5 early.log)"
-    wait_steps "$(lines_of)"
+    [ $k -lt 3000 ] || fail "nobody says that the devices start again: $(tail -5 early.log)"
+    grep -q "worker $1 .* was ended by signal 9\|worker $1[ ,].* was lost\|worker $1 .* was closed" early.log || fail "nobody says who was lost: $(tail -5 early.log)"
 }
-early
-kill -TERM "$job_pid"
-code=0
-wait "$job_pid" || code=$?
-job_pid=
-[ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 early.log)"
+stop() {
+    kill -TERM "$job_pid"
+    code=0
+    wait "$job_pid" || code=$?
+    job_pid=
+    [ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 early.log)"
+}
+# Each of three workers is lost, twice, and once before any step after the last loss. There is no checkpoint, so all go on from copies in memory.
+begin --set checkpoint.every=0s
+for rank in 2 1 3 1 3 2; do
+    lose $rank
+    wait_steps "$(lines_of)"
+done
+lose 3
+lose 1
+wait_steps "$(lines_of)"
+grep -q 'all devices start again from their copies in memory after step [1-9]' early.log || fail "nobody has a copy: $(cat early.log)"
+stop
 train drop calm-early --set train.steps="$(newest early)" --set train.eval_every=10000000
+told calm-early | grep step/1 >a.txt
+told early | grep step/1 >b.txt
+cmp -s a.txt b.txt || fail "losses are not those of a calm run: $(diff a.txt b.txt | head -4)"
 same calm-early early
+# Without room for copies all go on from the newest checkpoint.
 rm -rf early
-early
-victim_of 2
-kill -9 "$victim"
-code=0
-wait "$job_pid" || code=$?
-job_pid=
-[ "$code" != 0 ] || fail "a job without a checkpoint went on after its second loss: $(tail -3 early.log)"
+begin --set checkpoint.every=0.2s --set train.memory=3MB
+wait_ckpt early 0
+lose 2
+grep -q 'device [123] has no memory for two copies of its state' early.log || fail "nobody says that there are no copies: $(cat early.log)"
+grep -q 'all devices start again from the checkpoint after step' early.log || fail "a loss does not lead to the checkpoint: $(tail -5 early.log)"
+wait_steps "$(lines_of)"
+stop
 rm -rf early
 begin
 mkdir -p early/checkpoints/0000000001 # a damaged one: not none
