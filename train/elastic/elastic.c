@@ -37,8 +37,7 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     }
     for (uint32_t k = 0; k < o->n_tensors; k++) {
         if (o->tensor_bytes[k] < 4 || o->tensor_bytes[k] % 4 != 0) {
-            return RU_FAIL(err, RU_E_ARG,
-                           "gradient %u has %lld bytes, expected a multiple of 4 (f32)", k,
+            return RU_FAIL(err, RU_E_ARG, "gradient %u has %lld bytes, expected a multiple of 4", k,
                            (long long)o->tensor_bytes[k]);
         }
     }

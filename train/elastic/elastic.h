@@ -219,7 +219,7 @@ typedef struct ru_elastic_options {
     uint32_t founders;           /* members to wait for before the first step; 0: 1 */
     uint32_t n_min;              /* with fewer members the job pauses until another joins */
     uint32_t n_begin;            /* the same before the first step; less than n_min: n_min */
-    const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready, f32 */
+    const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready */
     uint32_t n_tensors;
     const int64_t *state_bytes; /* [n_state] everything a joiner needs, row-major */
     /* [n_state] tensors of one group are updated together, element by element (a parameter, its
@@ -245,6 +245,7 @@ typedef struct ru_elastic_options {
     int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
     int64_t slow_ns;     /* name who is waited for after; 0: 5 s */
     bool counted;        /* simulator: no memory behind tensors */
+    bool bf16;           /* gradients are bf16, which is summed in f32; else f32 */
 } ru_elastic_options;
 
 /* One part of opt->node. Everything lives in `arena`; what belongs to one view lives in arenas of

@@ -197,8 +197,8 @@ static ru_status declare(ru_elastic *e, uint32_t n_buckets, ru_coll_bucket *buck
         }
         buckets[b] = (ru_coll_bucket){.op = RU_COLL_ALL_REDUCE,
                                       .algo = algos[a],
-                                      .dtype = RU_F32,
-                                      .n = size_of(e, k) / 4,
+                                      .dtype = e->opt.bf16 ? RU_BF16 : RU_F32,
+                                      .n = size_of(e, k) / (e->opt.bf16 ? 2 : 4),
                                       .class = RU_CLASS_NORMAL,
                                       .label = label};
     }

@@ -436,6 +436,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     RU_TRY(near_of(e, arena, &near, err));
     rui_el_sums_label(e);
     uint32_t most = 1;
+    int64_t element = e->opt.bf16 ? 2 : 4;
     e->reduce.aside_bytes = 0;
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         most = e->reduce.buckets[b].part.n > most ? e->reduce.buckets[b].part.n : most;
@@ -449,8 +450,8 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
         e->reduce.buckets[b].leaves = has_leaves(e, c, e->reduce.buckets[b].part.size_bytes);
         buckets[b] = (ru_coll_bucket){.op = RU_COLL_ALL_REDUCE,
                                       .algo = c->algo,
-                                      .dtype = RU_F32,
-                                      .n = e->reduce.buckets[b].part.size_bytes / 4,
+                                      .dtype = e->opt.bf16 ? RU_BF16 : RU_F32,
+                                      .n = e->reduce.buckets[b].part.size_bytes / element,
                                       .chunk_bytes = c->chunk_bytes,
                                       .depth = c->depth,
                                       .class = RU_CLASS_NORMAL,

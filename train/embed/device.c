@@ -101,9 +101,15 @@ static ru_status piece_new(const ru_embed *d, uint32_t k, int64_t offset, int64_
     return RU_OK;
 }
 
-static uint8_t *state_at(const ru_embed *d, const piece *p)
+/* The piece becomes what the state is, or the state what the piece is. */
+static bool move(const ru_embed *d, piece *p, bool into_state)
 {
-    return (uint8_t *)d->state[p->k].data + p->offset;
+    if (d->move != NULL) {
+        return d->move(d->move_self, p->k, p->offset, p->size, p->data, into_state);
+    }
+    uint8_t *at = (uint8_t *)d->state[p->k].data + p->offset;
+    memcpy(into_state ? at : p->data, into_state ? p->data : at, (size_t)p->size);
+    return true;
 }
 
 static ru_status state_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
@@ -111,9 +117,10 @@ static ru_status state_copy(void *self, uint32_t k, int64_t offset, int64_t size
 {
     const ru_embed *d = self;
     ru_status st = piece_new(d, k, offset, size, span, cookie);
-    if (st == RU_OK) {
-        piece *p = (piece *)(uintptr_t)*cookie;
-        memcpy(p->data, state_at(d, p), (size_t)size);
+    piece *p = (piece *)(uintptr_t)*cookie;
+    if (st == RU_OK && !move(d, p, false)) {
+        free(p);
+        st = RU_E_IO;
     }
     return st;
 }
@@ -135,7 +142,7 @@ static void state_placed(void *self, uint64_t cookie, bool arrived)
     const ru_embed *d = self;
     piece *p = (piece *)(uintptr_t)cookie;
     if (arrived) {
-        memcpy(state_at(d, p), p->data, (size_t)p->size);
+        (void)move(d, p, true); /* the program knows, and updates nothing more */
     }
     free(p);
 }
@@ -219,7 +226,9 @@ void ru_embed_said(ru_embed *d, const ru_embed_event *e, ru_time now, ru_effects
 /* With the lock held: what every call of the program looks at first. */
 static ru_status look(ru_embed *d)
 {
-    if (d->ended || d->leaves) {
+    /* The last step counts, also where the news of the job's end is faster than the program. */
+    bool counts = d->phase == RU_EMBED_SUMS || d->phase == RU_EMBED_UPDATING;
+    if (d->leaves || (d->ended && !counts)) {
         return RU_E_PEER;
     }
     if (d->phase == RU_EMBED_CANCELLED) {
@@ -294,7 +303,9 @@ ru_status ru_embed_done(ru_embed *d)
     }
     if (st == RU_OK) {
         d->phase = RU_EMBED_IDLE;
-        say(d, RU_EMBED_UPDATED);
+        if (!d->ended) {
+            say(d, RU_EMBED_UPDATED);
+        }
     }
     ru_mutex_unlock(&d->lock);
     return st;

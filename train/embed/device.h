@@ -1,7 +1,7 @@
 /* The third device of elastic training (train/elastic/elastic.h): a program of its own that
  * computes gradients and updates its parameters between calls. This is the exchange of turns
  * between the program and the loop thread, without a thread of its own, so that a process (embed.c)
- * and the simulator (lab/device.c) drive the same code. One step is under way at a time.
+ * and the simulator (lab/program.c) drive the same code. One step is under way at a time.
  *
  *   loop:     step(k) -------> offered          aborted? --> CANCELLED      update(k) --> SUMS
  *   program:            take <-'   gradients made: ready(0) .. ready(n - 1)     sums <--'   done
@@ -17,6 +17,7 @@
 
 #include "env/thread.h"
 #include "train/elastic/elastic.h"
+#include "train/embed/embed.h"
 
 typedef enum ru_embed_kind {
     RU_EMBED_BUILT,
@@ -59,6 +60,8 @@ typedef struct ru_embed {
     uint32_t n;
     const ru_span *state; /* [n_state] row-major, as elastic training has it */
     uint32_t n_state;
+    ru_team_move *move; /* of state that is no memory of this process; NULL: `state` is */
+    void *move_self;
     ru_mutex lock;
     ru_embed_phase phase;
     int64_t step;

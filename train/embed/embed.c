@@ -166,16 +166,21 @@ static ru_status check(const ru_team_options *o, ru_err *err)
     }
     for (uint32_t k = 0; k < o->n_gradients; k++) {
         if (o->gradient_bytes[k] < 4 || o->gradient_bytes[k] % 4 != 0) {
-            return RU_FAIL(err, RU_E_ARG, "gradient %u of a team has %lld bytes, expected f32s", k,
-                           (long long)o->gradient_bytes[k]);
+            return RU_FAIL(err, RU_E_ARG,
+                           "gradient %u of a team has %lld bytes, expected a "
+                           "multiple of 4",
+                           k, (long long)o->gradient_bytes[k]);
         }
+    }
+    if (o->noise > 0 && o->bf16) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "a team measures no noise of bf16 gradients");
     }
     if (o->noise > o->n_gradients) {
         return RU_FAIL(err, RU_E_ARG, "noise of %u gradients of a team that has %u", o->noise,
                        o->n_gradients);
     }
     for (uint32_t k = 0; k < o->n_state; k++) {
-        if (o->state[k].data == NULL || o->state[k].size_bytes < 1) {
+        if ((o->state[k].data == NULL && o->move == NULL) || o->state[k].size_bytes < 1) {
             return RU_FAIL(err, RU_E_ARG, "state %u of a team has no memory", k);
         }
     }
@@ -200,9 +205,10 @@ static const char *agreed(ru_team *t, bool *ok)
     }
     const char *text = ru_arena_printf(
         &t->arena,
-        "batch %lld\ncount %lld\nsteps %lld\ngradients %u\nstate %u\nsizes %016llx\nnoise %u\n%s",
+        "batch %lld\ncount %lld\nsteps %lld\ngradients %u\nstate %u\nsizes %016llx\nnoise %u\n%s%s",
         (long long)o->batch, (long long)o->count, (long long)o->steps, o->n_gradients, o->n_state,
-        (unsigned long long)h, o->noise, o->agreed != NULL ? o->agreed : "");
+        (unsigned long long)h, o->noise, o->bf16 ? "bytes bf16\n" : "",
+        o->agreed != NULL ? o->agreed : "");
     *ok = *ok && text != NULL;
     return text;
 }
@@ -248,6 +254,8 @@ static ru_status open_memory(ru_team *t, const ru_team_options *opt, ru_err *err
     t->device.n = n;
     t->device.state = s;
     t->device.n_state = opt->n_state;
+    t->device.move = opt->move;
+    t->device.move_self = opt->move_self;
     return opt->noise > 0 ? ru_embed_noise_open(&t->noise, elements, err) : RU_OK;
 }
 
@@ -291,6 +299,7 @@ static ru_status open_elastic(ru_team *t, ru_err *err)
         .state_group = group,
         .n_state = o->n_state,
         .equal_shares = o->equal_shares,
+        .bf16 = o->bf16,
     };
     return ru_elastic_open(&eo, &t->arena, &t->elastic, err);
 }

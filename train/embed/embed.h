@@ -31,10 +31,17 @@ typedef struct ru_team ru_team;
 
 /* Memory of the program. */
 typedef struct ru_team_state {
-    void *data;
+    void *data; /* NULL with ru_team_options.move */
     int64_t size_bytes;
     uint32_t group; /* members of one group are updated together: a parameter and its slots */
 } ru_team_state;
+
+/* Bytes [offset, offset + size) of state k into `memory`, or out of it into the state: for state
+ * that is no memory of this process, such as a GPU's. On the loop thread, never between
+ * ru_team_wait and ru_team_done. False: they could not be moved. The peer then does not get them; a
+ * newcomer that could not take some must not update again, and leaves. */
+typedef bool ru_team_move(void *self, uint32_t k, int64_t offset, int64_t size, void *memory,
+                          bool into_state);
 
 typedef struct ru_team_options {
     const char *join;   /* HOST:PORT of any member; NULL: this one founds the job */
@@ -53,13 +60,16 @@ typedef struct ru_team_options {
     int64_t steps;      /* the job ends after so many; 0: when its members leave */
     int64_t steps_before;          /* of a checkpoint that all founders hold */
     int64_t position_before;       /* samples of these */
-    const int64_t *gradient_bytes; /* [n_gradients] f32, in the order in which they are made */
+    const int64_t *gradient_bytes; /* [n_gradients] in the order in which they are made */
     /* [n_gradients] memory of the program for them, 16-byte aligned, viewed until ru_team_close;
      * NULL: the team's own */
     float *const *gradients;
     uint32_t n_gradients;       /* 1 .. 4096 */
+    bool bf16;                  /* gradients are bf16, an even number each; else f32 */
     const ru_team_state *state; /* [n_state] the same sizes and groups in all members */
     uint32_t n_state;
+    ru_team_move *move; /* NULL: the state is memory */
+    void *move_self;
     /* Lines "name value" that all members must share, besides batch and sizes; NULL: none. */
     const char *agreed;
     bool equal_shares; /* do not give faster members more samples */

@@ -7,8 +7,10 @@
 
 #include "base/rng.h"
 #include "env/process/self.h"
+#include "env/thread.h"
 #include "test/test.h"
 #include "train/embed/noise.h"
+#include "world/dtype.h"
 
 static float state_of[4];
 
@@ -148,7 +150,100 @@ static void noise_of_parts_is_that_of_the_batch(void **state)
     ru_embed_noise_close(&x);
 }
 
-RU_TESTS(train_embed, cmocka_unit_test(a_begin_inside_of_a_step_changes_nothing),
+/* -- state that is no memory, gradients in bf16 ------------------------------------------------ */
+
+enum { STATE = 1000, BF16 = 64, AWAY_STEPS = 12 };
+
+typedef struct away {
+    ru_team *team;
+    double state[STATE]; /* what others see as its negative, in f32 */
+    int64_t moved[2];    /* bytes out of it, into it */
+    ru_status end;
+} away;
+
+static bool away_move(void *self, uint32_t k, int64_t offset, int64_t size, void *memory,
+                      bool into_state)
+{
+    away *w = self;
+    float *values = memory;
+    for (int64_t i = 0; i < size / 4; i++) {
+        double *at = &w->state[offset / 4 + i];
+        *at = into_state ? -(double)values[i] : *at;
+        values[i] = (float)-*at;
+    }
+    w->moved[into_state ? 1 : 0] += size;
+    return k == 0 && offset % 4 == 0 && size % 4 == 0;
+}
+
+static void away_train(void *self)
+{
+    away *w = self;
+    ru_team_step s;
+    ru_err err = {0};
+    ru_status st;
+    while ((st = ru_team_begin(w->team, 0, &s, &err)) == RU_OK && !s.over) {
+        uint16_t *g = (void *)ru_team_gradient(w->team, 0);
+        for (int i = 0; s.n > 0 && i < BF16; i++) {
+            g[i] = ru_f32_to_bf16((float)s.n / (float)s.batch);
+        }
+        st = s.n > 0 ? ru_team_ready(w->team, 0) : RU_OK;
+        st = st == RU_OK ? ru_team_wait(w->team, 0, &err) : st;
+        for (int i = 0; st == RU_OK && i < STATE; i++) {
+            w->state[i] += (double)ru_bf16_to_f32(g[i % BF16]);
+        }
+        if (st != RU_E_CANCELLED && (st != RU_OK || ru_team_done(w->team) != RU_OK)) {
+            break;
+        }
+    }
+    w->end = st;
+}
+
+/* The second one begins with the state of the first, that only the program can read. */
+static void state_is_moved_by_the_program(void **state)
+{
+    (void)state;
+    static const int64_t bytes[] = {BF16 * 2};
+    static away w[2];
+    const ru_team_state all = {NULL, STATE * 4, 0};
+    ru_thread threads[2];
+    ru_err err = {0};
+    for (int m = 0; m < 2; m++) {
+        const ru_team_options opt = {.token = "0123456789abcdef",
+                                     .join = m > 0 ? ru_team_address(w[0].team) : NULL,
+                                     .newcomer = m > 0,
+                                     .n_begin = 2,
+                                     .batch = 8,
+                                     .steps = AWAY_STEPS,
+                                     .gradient_bytes = bytes,
+                                     .n_gradients = 1,
+                                     .bf16 = true,
+                                     .state = &all,
+                                     .n_state = 1,
+                                     .move = away_move,
+                                     .move_self = &w[m]};
+        w[m] = (away){.state = {0}};
+        for (int i = 0; i < STATE; i++) {
+            w[m].state[i] = m > 0 ? 777 : i;
+        }
+        assert_ok(ru_team_open(&opt, &w[m].team, &err), err);
+        assert_ok(ru_thread_start(&threads[m], "member", away_train, &w[m], &err), err);
+    }
+    for (int m = 0; m < 2; m++) {
+        ru_thread_join(&threads[m]);
+    }
+    for (int m = 0; m < 2; m++) {
+        assert_int_equal(w[m].end, RU_OK);
+        assert_int_equal(w[m].moved[1 - m], 0);
+        assert_int_equal(w[m].moved[m], STATE * 4);
+        for (int i = 0; i < STATE; i++) {
+            assert_true(w[m].state[i] == i + AWAY_STEPS);
+        }
+        ru_team_close(w[m].team);
+    }
+}
+
+RU_TESTS(train_embed, cmocka_unit_test(state_is_moved_by_the_program),
+         cmocka_unit_test(a_begin_inside_of_a_step_changes_nothing),
          cmocka_unit_test(a_stop_signal_lets_it_leave),
          cmocka_unit_test(noise_is_that_of_the_gradients),
          cmocka_unit_test(noise_of_parts_is_that_of_the_batch))
