@@ -21,7 +21,7 @@ def save(path, tensors, facts):
         f.write(len(text).to_bytes(8, "little") + text)
         for t in tensors.values():
             if t.numel() > 0:
-                f.write(memoryview(t.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
+                f.write(memoryview(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
         f.flush()
         os.fsync(f.fileno())
     os.replace(path + ".new", path)

@@ -40,17 +40,25 @@ def _others(env):
     return 0, 1, None, 0
 
 
+@ffi.def_extern(error=False)
+def rubato_move(team, k, offset, size, memory, into_state):
+    """Bytes of state k between the others and where it is; on the library's thread."""
+    return ffi.from_handle(team)._moves(k, offset, ffi.buffer(memory, size), into_state)
+
+
 class Team:
     """A member. Each step: begin, ready(k) for every gradient, wait, done; see train/embed/embed.h.
 
     gradients: (address, bytes) of each, f32, in the order in which they are made: the program's from begin until it is
     ready, holds the sums from wait until done. state: (address, bytes, group) of what a newcomer receives. All that
-    memory must live until close. agreed: lines "name value" that all members must share. noise: of how many of
+    memory must live until close. bf16: gradients are bf16, not f32. move: (k, offset, buffer, into_state) copies bytes of
+    state k out of the buffer or into it, where the state is no memory of this process. agreed: lines "name value" that all members must share. noise: of how many of
     the gradients, the first ones, begin tells the noise.
     """
 
-    def __init__(self, gradients, state, *, batch, count=0, steps=0, before=(0, 0), agreed="", where=None, noise=0):
+    def __init__(self, gradients, state, *, batch, count=0, steps=0, before=(0, 0), agreed="", where=None, noise=0, bf16=False, move=None):
         self._t, self._pid_forks = None, _call.forks()
+        self._move, self._not_moved, self._handle = move, None, ffi.new_handle(self)
         where = where or place()
         keep = [ffi.new("int64_t[]", [n for _, n in gradients]),
                 ffi.new("float *[]", [ffi.cast("float *", a) for a, _ in gradients]), ffi.new("ru_team_state[]", [
@@ -65,7 +73,7 @@ class Team:
             "n_begin": where.begin, "n_min": where.least, "n_max": where.most, "batch": batch, "count": count,
             "steps": steps, "steps_before": before[0], "position_before": before[1], "gradient_bytes": keep[0],
             "gradients": keep[1], "n_gradients": len(gradients), "state": keep[2], "n_state": len(state), "agreed": c(agreed), "join_part": 1.0,
-            "noise": noise})
+            "noise": noise, "bf16": bf16, "move": ffi.NULL if move is None else lib.rubato_move, "move_self": self._handle})
         err, t = ffi.new("ru_err *"), ffi.new("ru_team **")
         self._err, self._step = err, ffi.new("ru_team_step *")
         check(lib.ru_team_open(options, t, err), err)
@@ -79,6 +87,14 @@ class Team:
             raise RuntimeError("a member of a job does not live on in a forked process: open it there")
         return self._t
 
+    def _moves(self, k, offset, memory, into_state):
+        try:
+            self._move(k, offset, memory, into_state)
+        except Exception as e:  # for the call that waits
+            self._not_moved = e
+            return False
+        return True
+
     def is_here(self):
         """Is this the process that opened it, and did not close it?"""
         return self._t is not None and self._pid_forks == _call.forks()
@@ -87,6 +103,8 @@ class Team:
         t = self._team()
         while True:
             status = call(t, _SLICE_NS, *more, self._err)
+            if self._not_moved is not None:
+                raise self._not_moved
             if status != lib.RU_E_AGAIN:
                 return status
 

@@ -17,6 +17,7 @@ import time
 import torch
 
 from . import _call, _tensors
+from ._away import Away
 from ._compile import Compiled, compile
 from ._fit import fit
 from ._group import RubatoGroup
@@ -30,7 +31,7 @@ def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=
             where=None):
     """Train `model` with this process as one member of a job whose members come, leave and die.
 
-    model: parameters on the CPU, trained with one backward per step. opt: an optimizer of torch.optim without a
+    model: parameters on the CPU or on one GPU, trained with one backward per step. opt: an optimizer of torch.optim without a
     closure. loader: a DataLoader with a batch size; it is the batch of all members together, of which each gets its
     share. The loss must be a mean over the batch it is of. scheduler: one that is stepped after each opt.step();
     counts steps that count. seed: of the order of samples where the loader shuffles. epochs: the job ends after so
@@ -59,14 +60,23 @@ def _refuse(sentence, *values):
 
 
 def _check_tensors(model, opt):
+    """The device of the model."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     for name, t in [*model.named_parameters(), *model.named_buffers()]:
-        if t.device.type != "cpu" or t.is_sparse:
-            _refuse("%s is on %s; elastic() trains dense tensors on the CPU", name, t.device)
+        if t.device.type not in ("cpu", "cuda") or t.is_sparse:
+            _refuse("%s is on %s; elastic() trains dense tensors on the CPU or a GPU of CUDA", name, t.device)
+        if t.device != device:
+            _refuse("%s is on %s, others on %s; elastic() trains a model on one device", name, t.device, device)
     known = {id(p) for p in model.parameters()}
     for group in opt.param_groups:
         for p in group["params"]:
             if id(p) not in known:
                 _refuse("the optimizer has a parameter of shape %s that the model does not have", tuple(p.shape))
+    return device
+
+
+def _away(device):
+    return Away(device) if device.type == "cuda" else None
 
 
 # What torch.optim's lazily made slots begin with, where it is not zero.
@@ -104,8 +114,9 @@ class _Member:
     """What model, optimizer and loader of one process share."""
 
     def __init__(self, model, opt, loader, scheduler, seed, epochs, where, noise):
-        _check_tensors(model, opt)
+        device = _check_tensors(model, opt)
         _make_slots(opt)
+        self.away = _away(device)
         self.opt, self.scheduler, self.where = opt, scheduler, where or place()
         self.team = self.step = self.saves = self.figures = None
         self.start = self.stands = (0, 0)  # steps, and samples of these: of a checkpoint, and done
@@ -113,7 +124,7 @@ class _Member:
         self.torn = False  # parameters and slots are between two steps
         self.trained = [p for p in reversed(list(model.parameters())) if p.requires_grad]
         # Small things that are no gradients: each is the one of the member with the first samples.
-        self.small = list(model.buffers())
+        self.small = list(model.buffers())  # those of the GPU first
         self.state, self.keep = [], []
         for group, p in enumerate(model.parameters()):
             if not p.data.is_contiguous():
@@ -128,10 +139,16 @@ class _Member:
                 if not v.is_contiguous():
                     v = opt.state[p][name] = v.contiguous()
                 self._add_state(v, group)
+        self.small.sort(key=lambda t: self.away is None or t.device != device)
+        self.n_far = sum(t.numel() for t in self.small if self.away is not None and t.device == device)
         self.before = [t.clone() for t in self.small]
-        self.grads = [torch.zeros(p.shape) for p in self.trained]
+        # Gradients travel as bf16 where all are; noise is measured of f32.
+        self.short = not noise and all(p.dtype == torch.bfloat16 for p in self.trained)
+        self.sent = [self._memory(p.numel()) for p in self.trained]
+        self.grads = [g[:p.numel()].view(p.shape) for g, p in zip(self.sent, self.trained)]
         # Behind them, for figures, a place for each host: how many members it has.
-        self.more = torch.zeros(max(1, sum(t.numel() for t in self.small) + (_HOSTS if noise else 0)))
+        self.more = torch.zeros(max(1, sum(t.numel() for t in self.small) + (_HOSTS if noise else 0)), pin_memory=self.away is not None)
+        self.sent.append(self._memory(3 * self.more.numel()) if self.short else self.more)
         self.made = [False] * (len(self.grads) + 1)
         self.finished = self.counts = True
         self.loader = _Loader(self, loader, seed)
@@ -155,14 +172,25 @@ class _Member:
 
     def _add_state(self, t, group):
         self.keep.append(t)
-        self.state.append((t.data_ptr(), t.numel() * t.element_size(), group))
+        self.state.append((0 if self.away is not None else t.data_ptr(), t.numel() * t.element_size(), group))
+
+    def _memory(self, n):
+        """Of n elements that travel, an even number of bf16."""
+        return torch.zeros(n + n % 2 if self.short else n, dtype=torch.bfloat16 if self.short else torch.float32,
+                           pin_memory=self.away is not None)
+
+    def _move(self, k, offset, memory, into_state):
+        self.away.move(self.keep[k], offset, memory, into_state)
 
     def open(self):
         data = self.loader
         # Opening waits for nothing; parameters may have been loaded since elastic().
-        self.team = Team([(g.data_ptr(), g.numel() * 4) for g in [*self.grads, self.more]], self.state, batch=data.batch,
+        if self.away is not None:
+            self.away.changed()
+        self.team = Team([(g.data_ptr(), g.numel() * g.element_size()) for g in self.sent], self.state, batch=data.batch,
                          count=data.count, steps=self.epochs * len(data), before=self.start, agreed=self.agreed, where=self.where,
-                         noise=0 if self.figures is None else len(self.grads))
+                         noise=0 if self.figures is None else len(self.grads), bf16=self.short,
+                         move=None if self.away is None else self._move)
 
     def close(self):
         if self.team is not None and self.team.is_here():
@@ -212,9 +240,16 @@ class _Member:
                 self.grads[k].zero_()
             elif grad.is_sparse:
                 _refuse("a gradient is sparse; elastic() sums dense ones")
+            elif self.away is not None:
+                self.away.leave(k, grad, self.step.n / self.step.batch, self.grads[k])
+                return self._left(False)
             else:
                 torch.mul(grad, self.step.n / self.step.batch, out=self.grads[k])
         self.counts = self.team.ready(k)
+
+    def _left(self, all_of_them):
+        for k in self.away.left(all_of_them):
+            self.counts = self.counts and self.team.ready(k)
 
     def _finish(self):
         """All gradients become sums."""
@@ -225,28 +260,41 @@ class _Member:
             if not made:
                 self._leave(k, None)
         with torch.no_grad():
+            if self.away is not None:
+                self._left(True)
             if self.step.n > 0 and self.counts:
                 self.more.zero_()
                 if self.step.first == 0:
-                    at = 0
-                    for t in self.small:
-                        self.more[at:at + t.numel()].copy_(t.reshape(-1))
-                        at += t.numel()
+                    self._small_leave()
                 if self.figures is not None:
                     self.more[-_HOSTS + self.figures.place] = 1
                     self.figures.computed()
+                if self.short:
+                    self.sent[-1][:3 * self.more.numel()].copy_(_thirds(self.more))
                 self.counts = self.team.ready(len(self.made) - 1)
             self.counts = self.team.wait()
             if not self.counts:
                 self._small_back()
                 return
+            if self.short:
+                self.more.copy_(self.sent[-1][:3 * self.more.numel()].float().view(3, -1).sum(0))
+            far, *sums = [None, *self.grads] if self.away is None else self.away.back([self.more, *self.grads])
             at = 0
             for t in self.small:
-                value = self.more[at:at + t.numel()].view(t.shape)
+                value = (far if at < self.n_far else self.more)[at:at + t.numel()].view(t.shape)
                 t.copy_(value if t.is_floating_point() else value.round())
                 at += t.numel()
-            for p, g in zip(self.trained, self.grads):
+            for p, g in zip(self.trained, sums):
                 p.grad = g if p.dtype == g.dtype else g.to(p.dtype)
+
+    def _small_leave(self):
+        if self.n_far > 0:
+            self.more[:self.n_far].copy_(torch.cat([t.reshape(-1).float() for t in self.small if t.device == self.away.device]))
+        at = 0
+        for t in self.small:
+            if at >= self.n_far:
+                self.more[at:at + t.numel()].copy_(t.reshape(-1))
+            at += t.numel()
 
     def _small_back(self):
         """The step under way has not been."""
@@ -270,6 +318,8 @@ class _Member:
         self.updated = True
         self.stands = (self.step.step + 1, self.step.position - self.step.first + self.step.batch)
         self.torn = False
+        if self.away is not None:
+            self.away.changed()
         self.team.done()
         if self.saves is not None:
             self.saves.after()
@@ -281,6 +331,14 @@ class _Member:
         if self.updated and self.scheduled <= self.step.step:
             self.scheduled += 1
             self._real_schedule(*args)
+
+
+def _thirds(t):
+    """f32 as three bf16 whose sum it is: of one member's values nothing is lost on the way."""
+    high = t.bfloat16()
+    rest = t - high.float()
+    middle = rest.bfloat16()
+    return torch.cat([high, middle, (rest - middle.float()).bfloat16()])
 
 
 _HOSTS = 64  # places for the names of hosts, by their hash

@@ -247,6 +247,89 @@ class Elastic(unittest.TestCase):
                 self.same(a, b, 0)
                 self.assertEqual(a["lr"], b["lr"])
 
+    def test_gradients_of_bf16_and_a_device_of_its_own(self):
+        """bf16 travels as bf16, statistics beside it as f32; tensors that are not in this process's memory are copied."""
+        alone = self.found(1, {"epochs": EPOCHS, "norm": False})[0].end()
+        for how in ({"away": True}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "away": True}):
+            with self.subTest(how):
+                a, b = (m.end() for m in self.found(2, {"epochs": EPOCHS, "norm": False, **how}))
+                self.same(a, b, 0)
+                if "dtype" in how:
+                    self.assertTrue(all(abs(n - EPOCHS) < 0.1 * EPOCHS for n in a["seen"]), a["seen"])
+                    self.assertLess(a["error"], alone["error"] * 2 + 0.05)
+                else:
+                    self.same(a, alone)
+                    self.once(a)
+        a, b = (m.end() for m in self.found(2, {"epochs": 4, "optimizer": "Adam", "options": {}, "away": True}))
+        self.same(a, b, 0)
+
+    def test_kills_joins_and_freezes(self):
+        """RUBATO_FAULTS: so many (20: minutes). Each sample counts once, the result is that of one process."""
+        faults, rng = int(os.environ.get("RUBATO_FAULTS", 4)), random.Random(5)
+        how = {"epochs": 12 * faults, "norm": False, "sleep": 0.03}
+        members = self.found(4, how)
+        for m, at in zip(members, self.at):
+            m.at = at
+        left = []  # which the others left behind: they were frozen, or the machine is busy
+
+        def go_on(n=12):
+            """Those that train do so many turns more."""
+            for m, turn in [(m, m.turn) for m in members]:
+                try:
+                    m.until(turn + n)
+                except AssertionError:
+                    if "PeerError" not in "".join(m.said):
+                        raise
+                    members.remove(m)
+                    left.append(m)
+
+        for k in range(faults):
+            go_on()
+            kind = ("freeze", "join", "kill")[k % 3]
+            if kind == "join" or len(members) < 3:
+                at = "127.0.0.1:%d" % free_port()
+                members.append(Member({**how, "seed": 10 + k, "away": k % 2 > 0}, RUBATO_JOIN=rng.choice(members).at, RUBATO_LISTEN=at))
+                members[-1].at = at
+                self.addCleanup(lambda m=members[-1]: m.p.poll() is None and m.kill())
+            elif kind == "kill":
+                members.pop(rng.randrange(len(members))).kill()
+            else:
+                m = members.pop(rng.randrange(len(members)))
+                m.p.send_signal(signal.SIGSTOP)
+                go_on()  # without it
+                m.p.send_signal(signal.SIGCONT)
+                left.append(m)
+        go_on()
+        ends = []
+        for m in members:
+            try:
+                ends.append(m.end())
+            except AssertionError:
+                left.append(m)
+        print("%d members at the end, %d were left behind" % (len(ends), len(left)))
+        alone = self.found(1, {"epochs": how["epochs"], "norm": False})[0].end()
+        self.assertGreater(len(ends), 0)
+        for end in ends:
+            self.once(end, how["epochs"])
+            self.same(end, ends[0], 0)
+            self.same(end, alone)
+        for m in left:
+            m.p.wait(300)
+            m.reader.join()
+            self.assertIn("PeerError", "".join(m.said))
+
+    def test_variables_of_other_launchers(self):
+        """torchrun and Slurm say who is who; a secret is asked for."""
+        port = free_port()
+        for names in (["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"], ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID"]):
+            members = [Member({"epochs": 2, "norm": False, "seed": r}, **dict(zip(names, [str(r), "2", "127.0.0.1", str(port)]))) for r in range(2)]
+            for m in members:
+                self.addCleanup(lambda m=m: m.p.poll() is None and m.kill())
+            a, b = (m.end() for m in members)
+            self.same(a, b, 0)
+            self.once(a, 2)
+            port = port % 20000 + 1
+
     def test_noise_is_that_of_the_samples(self):
         for n in (1, 2):
             path = os.path.join(tempfile.mkdtemp(prefix="rubato-noise-"), "alloc.json")
