@@ -1,5 +1,6 @@
 """Calls of the library: a status becomes an exception with the library's sentence."""
 import os
+import threading
 
 from ._rubato import ffi, lib
 
@@ -77,6 +78,44 @@ def check(status, err, where=None):
     error = _KINDS.get(word, RubatoError)(sentence)
     error.status = word
     raise error
+
+
+def heard(call, last=lambda: None):
+    """call(), then last(). Where Ctrl-C comes meanwhile it is raised at once: the call ends by itself, and last() follows it."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
+        try:
+            return call()
+        finally:
+            last()
+    lock, ended, left, said = threading.Lock(), threading.Event(), [], []
+
+    def run():
+        try:
+            said.append((call(), None))
+        except BaseException as e:
+            said.append((None, e))
+        with lock:
+            ended.set()
+        if left:
+            said.clear()
+            last()
+
+    thread = threading.Thread(target=run, name="rubato-call")
+    try:
+        thread.start()
+        ended.wait()
+    except BaseException:
+        with lock:
+            if thread.ident is not None and not ended.is_set():
+                left.append(True)
+                raise
+        last()
+        raise
+    last()
+    value, error = said.pop()
+    if error is not None:
+        raise error
+    return value
 
 
 def path_bytes(path):

@@ -2,7 +2,7 @@
 import types
 
 from . import command
-from ._call import Arena, check, ffi, lib, path_bytes, text
+from ._call import Arena, check, ffi, heard, lib, path_bytes, text
 
 
 def trace(path):
@@ -10,7 +10,7 @@ def trace(path):
 
     Returns a Trace. Raises MissingError, DataError.
     """
-    return Trace(path)
+    return heard(lambda: Trace(path))
 
 
 class Trace:

@@ -41,12 +41,17 @@ def explain(run, *words, text=False):
 
 def _run(*words):
     """What the program prints. Raises by its exit code, with its sentence."""
-    done = subprocess.run([program(), *map(os.fspath, words)], stdin=subprocess.DEVNULL, capture_output=True)
-    if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        sentence = lines[-1] if lines else "rubato %s ended with code %d" % (words[0], done.returncode)
-        raise _ERRORS.get(done.returncode, _call.RubatoError)(sentence)
-    return done.stdout.decode("utf-8", "replace")
+    p = subprocess.Popen([program(), *map(os.fspath, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, err = _call.heard(p.communicate)
+    except BaseException:
+        p.kill()  # nobody asks any more
+        raise
+    if p.returncode != 0:
+        lines = err.decode("utf-8", "replace").strip().splitlines()
+        sentence = lines[-1] if lines else "rubato %s ended with code %d" % (words[0], p.returncode)
+        raise _ERRORS.get(p.returncode, _call.RubatoError)(sentence)
+    return out.decode("utf-8", "replace")
 
 
 def _documents(printed):

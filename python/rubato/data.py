@@ -2,7 +2,7 @@
 import operator
 
 from . import _array
-from ._call import check, ffi, forks, lib, text, words
+from ._call import check, ffi, forks, heard, lib, text, words
 
 _SLICE_NS = 50_000_000  # KeyboardInterrupt is looked for so often
 _NUMBERS = ("context", "stride", "features", "classes", "image_size", "seed", "first", "count")
@@ -17,8 +17,8 @@ def stream(*, format, paths=(), batch, seed=0, epochs=1, shuffle=True, drop_last
     options: label, generator, context, stride, features, classes, image_size, first, count, one_hot, skip_damaged,
     raw, regression, direct: as in a job's `data:` section.
     """
-    return Stream(format, [paths] if isinstance(paths, (str, bytes)) else list(paths), batch, seed, epochs, shuffle,
-                  drop_last, threads, options)
+    files = [paths] if isinstance(paths, (str, bytes)) else list(paths)
+    return heard(lambda: Stream(format, files, batch, seed, epochs, shuffle, drop_last, threads, options))
 
 
 def _whole(name, x, least=0, most=2**63 - 1):

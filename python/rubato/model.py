@@ -3,14 +3,16 @@ import collections
 import math
 import os
 import threading
+import time
 
 from . import _array
-from ._call import Arena, DataError, check, ffi, forks, lib, path_bytes, text
+from ._call import Arena, DataError, check, ffi, forks, heard, lib, path_bytes, text
 
 Port = collections.namedtuple("Port", "name dtype shape")
 Port.__doc__ = """An input or output: its name, dtype ("f32", ...) and shape; a size that a call decides is a name."""
 
 _KEPT = 8  # executables of different shapes that a model keeps
+_QUICK_S = 0.04  # a call for these shapes is over before anybody notices that it does not hear Ctrl-C
 _READ_THERE = 1 << 17  # bytes of an input from which on reading it where it is costs less than a copy of it
 
 
@@ -28,9 +30,7 @@ def load(path, *, threads=0, precision="f32"):
     options = ffi.new("ru_exe_options *")
     options.threads = threads
     options.precision = lib.RU_PRECISION_BF16 if precision == "bf16" else lib.RU_PRECISION_F32
-    if os.path.isdir(path):
-        return RunModel(path, options)
-    return OnnxModel(path, options)
+    return heard(lambda: (RunModel if os.path.isdir(path) else OnnxModel)(path, options))
 
 
 class Model:
@@ -41,6 +41,7 @@ class Model:
 
     def __init__(self):
         self._lock = threading.Lock()
+        self._closes = False  # a call that is under way frees it when it ends
         self._forks = forks()
 
     def predict(self, *arrays, **named):
@@ -48,12 +49,29 @@ class Model:
 
         Arrays: numpy, anything with a buffer or __dlpack__, lists where numpy is there. Returns one array, or a
         dict by name where the model has several outputs; they are the caller's own.
-        Raises DataError where shapes or types do not fit.
+        Raises DataError where shapes or types do not fit. Ctrl-C ends the wait for a long call, which then ends by itself.
         """
         if self._forks != forks():
             raise RuntimeError("this model was opened before a fork: open it in the new process")
-        with self._lock:
-            return self._predict(self._by_name(arrays, named))
+        given = self._by_name(arrays, named)
+        if self._closes:
+            raise ValueError("the model is closed")
+        self._lock.acquire()
+        heeds = False
+        try:
+            quick, compute = self._ready(given)
+            if quick:
+                return compute()
+            heeds = True
+        finally:
+            if not heeds:
+                self._release()
+        return heard(compute, self._release)
+
+    def _release(self):
+        if self._closes:
+            self._close()
+        self._lock.release()
 
     __call__ = predict
 
@@ -76,9 +94,14 @@ class Model:
         return given
 
     def close(self):
-        """Free the model; calls raise afterwards."""
-        with self._lock:
+        """Free the model; calls raise afterwards. One that is under way, also after Ctrl-C, frees it at its end."""
+        if not self._lock.acquire(timeout=0.05):
+            self._closes = True
+            return
+        try:
             self._close()
+        finally:
+            self._lock.release()
 
     def __enter__(self):
         return self
@@ -106,7 +129,7 @@ class _Bound:
     """An ONNX model for arrays of certain shapes."""
 
     def __init__(self, owner, given):
-        self.arena, self.exe, self.keep = Arena(), None, []
+        self.arena, self.exe, self.keep, self.quick = Arena(), None, [], False
         err = ffi.new("ru_err *")
         self.arrays = ffi.new("ru_arrays *")
         at = ffi.cast("ru_array *", lib.ru_arena_zalloc(self.arena.at, len(given) * ffi.sizeof("ru_array"), 64))
@@ -164,6 +187,12 @@ class _Bound:
         self.inputs = ffi.new("ru_run_input[]", [{"input": value} for _, value in self.there])
         self.args.inputs, self.args.n_inputs = self.inputs, len(self.there)
 
+    def timed(self, given):
+        began = time.perf_counter()
+        out = self.run(given)
+        self.quick = time.perf_counter() - began < _QUICK_S
+        return out
+
     def run(self, given):
         for name, place, size in self.into:
             ffi.memmove(place, given[name].view, size)
@@ -213,7 +242,8 @@ class OnnxModel(Model):
             graph = whole
         self.outputs = tuple(_port(name, graph.values[graph.outputs[k].v].type, graph) for k, name in enumerate(names))
 
-    def _predict(self, arrays):
+    def _ready(self, arrays):
+        """Is a call over at once, and the call."""
         if self._file is None:
             raise ValueError("the model is closed")
         given = {p.name: _array.Given(arrays[p.name], p.dtype) for p in self.inputs}
@@ -221,7 +251,10 @@ class OnnxModel(Model):
         bound = self._bound.get(key)
         if bound is not None:
             self._bound.move_to_end(key)
-            return bound.run(given)
+            return (True, lambda: bound.run(given)) if bound.quick else (False, lambda: bound.timed(given))
+        return False, lambda: self._first(key, given)
+
+    def _first(self, key, given):
         bound = _Bound(self, given)
         if bound.once:
             try:
@@ -231,7 +264,7 @@ class OnnxModel(Model):
         self._bound[key] = bound
         if len(self._bound) > _KEPT:
             self._bound.popitem(last=False)[1].close()
-        return bound.run(given)
+        return bound.timed(given)
 
     def _close(self):
         for bound in self._bound.values():
@@ -247,7 +280,7 @@ class RunModel(Model):
 
     def __init__(self, path, exe_options, batch=64):
         super().__init__()
-        self._p, self._arena = None, Arena()
+        self._p, self._arena, self._quick = None, Arena(), False
         err = ffi.new("ru_err *")
         self._run = ffi.new("ru_rundir *")
         check(lib.ru_rundir_open(path_bytes(path), self._arena.at, self._run, err), err)
@@ -267,9 +300,13 @@ class RunModel(Model):
         self._sample, self._outputs = sample, ffi.new("const float **")
         self._size = lib.ru_type_bytes(ffi.addressof(model.facts, "x"))
 
-    def _predict(self, arrays):
+    def _ready(self, arrays):
+        """Is a call over at once, or does at least each of its parts end soon, and the call."""
         if self._p is None:
             raise ValueError("the model is closed")
+        return self._quick, lambda: self._compute(arrays)
+
+    def _compute(self, arrays):
         port, err = self.inputs[0], ffi.new("ru_err *")
         x = _array.Given(arrays["x"], port.dtype)
         single = x.shape == self._sample
@@ -280,13 +317,14 @@ class RunModel(Model):
         into = ffi.new("float[]", max(1, n * size))
         most = lib.ru_predictor_batch(self._p)
         for first in range(0, n, most):
-            part = min(most, n - first)
+            part, began = min(most, n - first), time.perf_counter()
             place = lib.ru_predictor_input(self._p, 0)
             ffi.memmove(place, x.pointer() + first * self._size, part * self._size)
             if port.dtype == "f32":
                 self._prepare(ffi.cast("float *", place), part)
             check(lib.ru_predictor_run(self._p, self._outputs, err), err)
             ffi.memmove(into + first * size, self._outputs[0], part * size * 4)
+            self._quick = time.perf_counter() - began < _QUICK_S
             for k in range(part):
                 if lib.ru_predictor_left_out(self._p, k):  # an input without a value: no answer
                     into[(first + k) * size:(first + k + 1) * size] = [math.nan] * size

@@ -47,6 +47,11 @@ def program(*words, told=b""):
 
 def onnx_of_means(columns):
     """An ONNX file, by hand: y [rows] is the mean of each row of x [rows, columns]."""
+    return onnx_of(b"ReduceMean", [b"x"], {b"axes": [1], b"keepdims": 0}, (b"rows", columns), (b"rows",))
+
+
+def onnx_of(op, inputs, attributes, shape_in, shape_out):
+    """Of one node, from x to y."""
     def number(n):
         return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
 
@@ -59,9 +64,10 @@ def onnx_of_means(columns):
         shape = b"".join(part(1, part(1, d) if isinstance(d, int) else part(2, d)) for d in dims)
         return part(1, name) + part(2, part(1, part(1, 1) + part(2, shape)))
 
-    attributes = part(5, part(1, b"axes") + part(8, 1) + part(20, 7)) + part(5, part(1, b"keepdims") + part(3, 0) + part(20, 2))
-    node = part(1, b"x") + part(2, b"y") + part(4, b"ReduceMean") + attributes
-    graph = part(1, node) + part(2, b"means") + part(11, tensor(b"x", b"rows", columns)) + part(12, tensor(b"y", b"rows"))
+    given = b"".join(part(5, part(1, name) + (part(3, v) + part(20, 2) if isinstance(v, int) else
+                                              b"".join(part(8, n) for n in v) + part(20, 7))) for name, v in attributes.items())
+    node = b"".join(part(1, x) for x in inputs) + part(2, b"y") + part(4, op) + given
+    graph = part(1, node) + part(2, b"one") + part(11, tensor(b"x", *shape_in)) + part(12, tensor(b"y", *shape_out))
     return part(1, 8) + part(7, graph) + part(8, part(2, 13))
 
 
@@ -361,6 +367,42 @@ class Package(unittest.TestCase):
             s.close()
             server.shutdown()
             server.server_close()
+
+    def test_an_interrupt_ends_the_wait_for_a_long_call(self):
+        """The call goes on in its thread: who closes the model does not wait for it."""
+        n = 4000
+        with open("square.onnx", "wb") as f:
+            f.write(onnx_of(b"MatMul", [b"x", b"x"], {}, (n, n), (n, n)))
+        with rubato.load("square.onnx", threads=1) as net:
+            def interrupt():
+                while not net._lock.locked():
+                    pass
+                time.sleep(0.1)  # that it computes
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=interrupt).start()
+            with self.assertRaises(KeyboardInterrupt):
+                net.predict(memoryview(bytes(4 * n * n)).cast("f", (n, n)))
+            self.assertTrue(net._lock.locked(), "it was done before")
+        with self.assertRaises(ValueError):
+            net.predict(memoryview(bytes(4 * n * n)).cast("f", (n, n)))
+        for t in threading.enumerate():
+            if t.name == "rubato-call":
+                t.join()
+        self.assertFalse(net._lock.locked())
+        self.assertIsNone(net._file)
+
+        def ask():
+            while not [t for t in threading.enumerate() if t.name == "rubato-call"]:
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        with self.assertRaises(KeyboardInterrupt):
+            while True:
+                rubato.plan("share", {"batch": 64, "speed": [3, 1]})
+        asking.join()
 
     def test_two_trainings_in_one_folder(self):
         run = rubato.train("job.yaml", out="shared", set={"train.epochs": 100000})
