@@ -425,7 +425,9 @@ ru_status ru_copies_fetch(const char *address, const char *out, ru_arena *arena,
         return no_memory(err);
     }
     ru_status st = fetch_all(address, keys, n, *step, temp, arena, err);
-    st = st == RU_OK ? ru_ckpt_read(temp, arena, &info, err) : st;
+    bool whole = st == RU_OK;
+    st = whole ? ru_ckpt_read(temp, arena, &info, err) : st;
+    st = whole && st == RU_E_MISSING ? RU_E_DATA : st; /* a file that its manifest names */
     if (st != RU_OK) {
         ru_err ignored = {0};
         (void)!ru_path_remove(temp, &ignored);

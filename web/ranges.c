@@ -75,7 +75,8 @@ static void again(rui_transfer *t)
     int64_t now = ru_clock_now().ns, fresh = t->got - t->got_before;
     bool first = t->object->version.size_bytes < 0;
     int64_t patience = 1000000 * (first ? o->opt.patience_first_ms : o->opt.patience_ms);
-    bool progress = fresh >= PROGRESS_BYTES || 4 * fresh >= t->piece->size_bytes - t->got_before;
+    int64_t all = t->judged ? t->want : t->piece->size_bytes; /* the object may end before */
+    bool progress = fresh >= PROGRESS_BYTES || (fresh > 0 && 4 * fresh >= all - t->got_before);
     if (progress) {
         t->tries = 0;
         t->since_ns = now;

@@ -5,8 +5,10 @@ store is busy, loses connections and lists in pages; large files go in parts. Ob
 that refuses never stops training. 77 (no libcurl) counts as skipped.
 """
 import filecmp
+import glob
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -40,6 +42,15 @@ def serve(*options):
 def get(port, what, data=None):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     return opener.open(f"http://127.0.0.1:{port}{what}", data=data).read().decode()
+
+
+def put(port, key, data):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener.open(urllib.request.Request(f"http://127.0.0.1:{port}/_objects{key}", data=data, method="PUT")).read()
+
+
+def leaks(text):
+    return env["AWS_SECRET_ACCESS_KEY"] in text
 
 
 def train(out, *more, code=0, more_env=None):
@@ -136,6 +147,41 @@ try:
     check(get(port, "/_keys").split("\n") == [f"runs/a b/000000012/{f}" for f in files], "the copy has all files")
     train("came", "--set", "checkpoint.copy_to=", "--resume-from", "s3://bucket/runs/a b")
     check(same("far", "came"), "a copy of tensors on two disks has the bits of a local resume")
+
+    # Faults of the store while a copy is fetched: those that pass leave the bits of a local resume, the others are one
+    # sentence and an exit code, and leave nothing behind that a later try would go on from.
+    at = "/runs/a%20b/000000012/manifest.json"
+
+    def fault(name, what, code=0, words="", manifest=None):
+        if manifest is not None:
+            put(port, at, manifest)
+        get(port, f"/_away?{what}")
+        said = train(name, "--resume-from", "s3://bucket/runs/a b", "--set", "checkpoint.copy_to=", code=code)
+        get(port, "/_away?")
+        check(words in said, f"{name}: {words or 'it goes on'}: {said.strip()[-400:] if words not in said else ''}")
+        check(not leaks(said), f"{name}: no secret is shown")
+        if code == 0:
+            check(same("straight", name), f"{name}: the bits of a local resume")
+        else:
+            check(not os.path.exists(f"{name}/job.yaml") and not glob.glob(f"{name}/checkpoints/*"), f"{name}: nothing is left")
+
+    port = serve("busy=5", "has=runs/a b/3/data.csv")
+    job([64], 1)
+    train("first", "--set", "train.steps=12", "--set", "checkpoint.every=0s")
+    shutil.copytree("first", "straight")
+    train("straight", "--resume", "--set", "checkpoint.copy_to=", "--set", "train.steps=24")
+    fault("halves", "half")
+    fault("drops", "drip")
+    fault("gone", "gone", 66, "no such object")
+    fault("shut", "shut", 77, "the server refuses access (status 403, AccessDenied)")
+    with open("first/checkpoints/000000012/manifest.json", "rb") as f:
+        manifest = f.read()
+    fault("torn", "", 65, "manifest.json", manifest[:-20])
+    fault("outside", "", 65, "outside the folder", manifest.replace(b'"state.json"', b'"../state.json"'))
+    fault("flipped", "", 65, "is damaged", re.sub(rb'("state.json"[^}]*"hash":")..', rb"\1zz", manifest))
+    fault("lacks", "", 65, "more.bin", manifest.replace(b'"state.json"', b'"more.bin"'))
+    put(port, at, manifest)
+    fault("whole", "")
 
     # A store that takes connections and says nothing.
     with socket.create_server(("127.0.0.1", 0)) as mute:

@@ -1,12 +1,14 @@
 """A small store that speaks S3: PUT, ranges of GET, lists, DELETE, multipart uploads; it checks signatures.
 
     s3_store.py [busy=N] [cut=N] [page=N] [has=KEY]      prints its port
-        busy: each N-th request is answered 503; cut: each N-th PUT loses its connection half-way;
+        busy: each N-th request is answered 503 or 500; cut: each N-th PUT loses its connection half-way;
         page: objects of a page of lists; has: an object of that key, and an upload of it that somebody began
     GET /_log gives the requests so far, GET /_keys the objects, GET /_uploads the uploads that have no end.
     PUT /_objects/KEY and DELETE /_objects/KEY change an object without a signature, a second later each time;
     GET /_away?lists, ?objects or ? (nothing): from now on these requests are answered 503;
-    ?circle: each page of a list is the first one.
+    ?circle: each page of a list is the first one;
+    ?gone, ?shut, ?half, ?drip: objects that are asked for are answered 404 or 403, or half of what is asked for comes
+    and the connection ends, or all of it comes in pieces.
 """
 import datetime
 import hashlib
@@ -14,6 +16,7 @@ import hmac
 import json
 import sys
 import threading
+import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
@@ -108,7 +111,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.connection.close()
         body = self.rfile.read(length)
         if busy or state["away"] == ("lists" if "list-type" in query else "objects"):
-            return self.error(503, "SlowDown")
+            return self.error(*((500, "InternalError") if state["n"] % 2 else (503, "SlowDown")))
         if not self.signed(path, query, body):
             return self.error(403, "SignatureDoesNotMatch")
         args = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
@@ -161,14 +164,27 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "DELETE":
             objects.pop(key, None)
             return self.reply(204)
-        if key not in objects:
+        if key not in objects or state["away"] == "gone":
             return self.error(404, "NoSuchKey")
+        if state["away"] == "shut":
+            return self.error(403, "AccessDenied")
         data = objects[key]
         first, _, last = self.headers.get("Range", "bytes=0-")[6:].partition("-")
         end = min(int(last or len(data) - 1), len(data) - 1)
         part = data[int(first):end + 1]
         tag = '"' + hashlib.md5(data).hexdigest() + '"'
-        self.reply(206, part, ETag=tag, Content_Range=f"bytes {first}-{end}/{len(data)}")
+        self.send_response(206)
+        for name, value in {"ETag": tag, "Content-Range": f"bytes {first}-{end}/{len(data)}", "Content-Length": str(len(part))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        pieces = 8 if state["away"] == "drip" else 1
+        most = (len(part) + 1) // 2 if state["away"] == "half" and len(part) > 1 else len(part)
+        for k in range(pieces):
+            self.wfile.write(part[most * k // pieces:most * (k + 1) // pieces])
+            self.wfile.flush()
+            time.sleep(0.02 if pieces > 1 else 0)
+        if most < len(part):
+            self.close_connection = True
 
     do_GET = do_PUT = do_POST = do_DELETE = handle_one
 
