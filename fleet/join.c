@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/node/guests.h"
+#include "env/process/memory.h"
 #include "fleet/local.h"
 
 typedef struct joiner {
@@ -15,7 +16,10 @@ typedef struct joiner {
     ru_job_data data;
     ru_dataset *train, *held;
     ru_local *local;
+    int64_t before_bytes; /* what the process had before the model was opened */
 } joiner;
+
+static const int64_t update_copies = 2; /* a task, and the one before it on its way */
 
 static ru_status open_train(joiner *j, ru_err *err)
 {
@@ -59,6 +63,7 @@ static ru_status open_local(joiner *j, ru_err *err)
     if (ru_job_has_test(&j->run.job)) {
         RU_TRY(ru_rundir_data(&j->run, NULL, 0, true, &j->held, err));
     }
+    j->before_bytes = ru_memory_own_bytes();
     RU_TRY(ru_local_open(&j->run, j->opt->threads, &j->arena, &j->local, err));
     return ru_local_flat(j->local)->hash == j->model->hash
                ? RU_OK
@@ -66,6 +71,40 @@ static ru_status open_local(joiner *j, ru_err *err)
                          "the model of %s has other values than its job describes here; run the "
                          "same version of rubato on both sides",
                          j->opt->client.address);
+}
+
+static int64_t mb(int64_t bytes)
+{
+    return (bytes + 999999) / 1000000;
+}
+
+static int64_t held_count(const joiner *j)
+{
+    return j->held != NULL ? ru_dataset_count(j->held) : 0;
+}
+
+/* The model fits into the memory of this client, which gets no more. */
+static ru_status bound_memory(joiner *j, ru_err *err)
+{
+    const int64_t most = j->opt->memory_bytes, before = j->before_bytes;
+    const int64_t copies = update_copies + (j->model->masked ? 1 : 0);
+    const int64_t updates = copies * j->model->count * (int64_t)sizeof(float);
+    int64_t steps = 0;
+    RU_TRY(ru_local_prepare(j->local, ru_dataset_count(j->train), held_count(j), &steps, err));
+    if (most == 0) {
+        return RU_OK;
+    }
+    if (before + steps + updates > most) {
+        return RU_FAIL(
+            err, RU_E_LIMIT,
+            "the model of %s needs %lld MB here: %lld for the program and its samples, "
+            "%lld for steps of up to %lld samples, %lld for updates; --memory is %lld MB",
+            j->opt->client.address, (long long)mb(before + steps + updates), (long long)mb(before),
+            (long long)mb(steps), (long long)j->run.job.train.batch, (long long)mb(updates),
+            (long long)(most / 1000000));
+    }
+    ru_memory_own_bound(most);
+    return RU_OK;
 }
 
 static bool given_up(void *self)
@@ -107,8 +146,8 @@ static ru_status run(joiner *j, ru_err *err)
         return st == RU_E_CANCELLED ? RU_OK : st;
     }
     RU_TRY(open_local(j, err));
-    RU_TRY(ru_fed_client_ready(j->client, ru_dataset_count(j->train),
-                               j->held != NULL ? ru_dataset_count(j->held) : 0, err));
+    RU_TRY(bound_memory(j, err));
+    RU_TRY(ru_fed_client_ready(j->client, ru_dataset_count(j->train), held_count(j), err));
     for (;;) {
         ru_err why = {0};
         RU_TRY(ru_fed_client_next(j->client, &w, err));
@@ -124,8 +163,12 @@ static ru_status run(joiner *j, ru_err *err)
 ru_status ru_fed_join(const ru_fed_join_options *opt, ru_err *err)
 {
     joiner j = {.opt = opt};
+    ru_fed_client_options client = opt->client;
+    if (opt->memory_bytes > 0) { /* the least that it takes: parameters, gradients, a task */
+        client.values_max = opt->memory_bytes / (3 * (int64_t)sizeof(float)) + 1;
+    }
     ru_arena_init(&j.arena, 0);
-    ru_status st = ru_fed_client_open(&opt->client, &j.client, err);
+    ru_status st = ru_fed_client_open(&client, &j.client, err);
     if (st == RU_OK) {
         const char *name =
             ru_arena_strn(&j.arena, opt->client.token, (int64_t)strcspn(opt->client.token, ":"));

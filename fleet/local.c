@@ -110,6 +110,36 @@ ru_status ru_local_open(const ru_rundir *run, uint32_t threads, ru_arena *arena,
     return RU_OK;
 }
 
+/* Batches of n samples: whole ones, and what is left. */
+static ru_status prepare_sizes(ru_local *l, int64_t n, bool eval, ru_err *err)
+{
+    sized *s;
+    int64_t batch = l->job->train.batch;
+    RU_TRY(n >= batch ? sized_of(l, batch, eval, &s, err) : RU_OK);
+    return n % batch > 0 ? sized_of(l, n % batch, eval, &s, err) : RU_OK;
+}
+
+static int64_t bytes_of(const sized *at, uint32_t n)
+{
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        ru_exe_stats s;
+        ru_exe_stats_get(at[k].exe, &s);
+        bytes += s.arena_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
+    }
+    return bytes;
+}
+
+ru_status ru_local_prepare(ru_local *l, int64_t train, int64_t held, int64_t *bytes, ru_err *err)
+{
+    ru_exe_stats s;
+    RU_TRY(prepare_sizes(l, train, false, err));
+    RU_TRY(prepare_sizes(l, held, true, err));
+    ru_exe_stats_get(l->train[0].exe, &s);
+    *bytes = s.state_bytes + bytes_of(l->train, l->n_train) + bytes_of(l->eval, l->n_eval);
+    return RU_OK;
+}
+
 void ru_local_close(ru_local *l)
 {
     if (l == NULL) {

@@ -75,6 +75,7 @@ static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     }
     rui_fed_heard(ev->node, fx);
     m->up = true;
+    m->rests = false;
     m->samples = r.samples;
     m->held = r.held;
     s->there++;
@@ -82,6 +83,24 @@ static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
            m->samples, s->there);
     rui_fed_local(s, RU_FED_JOIN, rui_fed_number(s, m), &m->samples, sizeof m->samples, ev->now,
                   fx);
+}
+
+/* Out of its hours: nobody waits for it, and it says when it is ready again. */
+static void on_away(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
+{
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    uint32_t minutes = ru_wire_u32(&w);
+    rui_fed_member *m = rui_fed_member_of(s, ev->node);
+    if (m == NULL || !m->greeted || w.bad || minutes > 24 * 60) {
+        rui_fed_say_no(ev->node, fx,
+                       "it says that it is out of its hours with numbers that are none");
+        return;
+    }
+    rui_fed_heard(ev->node, fx);
+    m->rests = true;
+    ru_log(RU_LOG_INFO, "fed", "rests", "client %s is out of its hours for %u:%02u h; %u are here",
+           m->name, minutes / 60, minutes % 60, s->there - (m->up ? 1 : 0));
+    rui_fed_leave(s, m, ev->now, fx);
 }
 
 static void on_score(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
@@ -137,7 +156,7 @@ static bool may_offer(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     if (kind == 1) { /* its GRANT */
         return m != NULL;
     }
-    if (m == NULL || !m->up || m->offered) {
+    if (m == NULL || !(m->up || m->rests) || m->offered) { /* rests: begun before its hours ended */
         rui_fed_say_no(ev->node, fx, "it sends an update that nobody asked for");
         if (m != NULL) {
             rui_fed_leave(s, m, ev->now, fx);
@@ -159,7 +178,7 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
         ru_pull_step(s->pull, ev, fx);
         rui_fed_member *m = rui_fed_member_of(s, ev->node);
         if (m != NULL && m->greeted) {
-            m->greeted = m->offered = false;
+            m->greeted = m->offered = m->rests = false;
             m->gone_at = ev->now;
         }
         if (m != NULL && m->up) {
@@ -175,6 +194,8 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
         on_hello(s, ev, fx);
     } else if (ev->what == RUI_FED_READY) {
         on_ready(s, ev, fx);
+    } else if (ev->what == RUI_FED_AWAY) {
+        on_away(s, ev, fx);
     } else if (ev->what == RUI_FED_SCORE) {
         on_score(s, ev, fx);
     } else if (ev->what == RUI_FED_FAILED) {
@@ -319,7 +340,7 @@ static void say_bye(rui_fed_server *s, ru_time now)
     ru_effects *fx = ru_node_enter(s->bridge.node, now);
     s->over = true;
     for (uint32_t i = 0; i < s->n; i++) {
-        if (s->members[i].up) {
+        if (s->members[i].up || s->members[i].rests) {
             ru_fx_send(fx, s->members[i].node, RUI_FED_BYE, NULL, 0);
         }
     }

@@ -27,6 +27,7 @@ typedef struct rui_fed_member {
     bool greeted; /* on this connection */
     bool up;      /* connected and ready */
     bool offered; /* an update is on its way on this connection */
+    bool rests;   /* connected, out of its hours */
     double samples, held;
     uint32_t task; /* that it owes an answer to; 0: none */
     rui_fed_kind kind;

@@ -226,6 +226,16 @@ static void on_stop(rui_fed_server *s, const ru_fed_list *l, ru_effects *fx)
     }
 }
 
+/* Clients that are connected, out of their hours. */
+static uint32_t resting(const rui_fed_server *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += s->members[i].rests ? 1 : 0;
+    }
+    return n;
+}
+
 /* One line of JSON about a round that was merged. */
 static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_text *t)
 {
@@ -236,6 +246,9 @@ static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_te
     ru_text_f64(t, (double)(now.ns - s->round_begun.ns) * 1e-9);
     ru_text_putf(t, ",\"there\":%u,\"samples\":%.0f,\"loss\":", s->there, s->sum.weight);
     ru_text_f64(t, s->loss_weight > 0 ? s->loss_sum / s->loss_weight : 0);
+    if (resting(s) > 0) {
+        ru_text_putf(t, ",\"resting\":%u", resting(s));
+    }
     if (s->secure != NULL) {
         ru_text_putf(t, ",\"masked\":%u", rui_secure_masked(s));
     }
@@ -387,8 +400,9 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
             break; /* it was said, or all are busy */
         }
         s->waits_for = e->value + 1;
-        ru_log(RU_LOG_INFO, "fed", "waiting", "waiting for %lld of %u clients",
-               (long long)(needed(s->job) - e->value), needed(s->job));
+        ru_log(RU_LOG_INFO, "fed", "waiting", "waiting for %lld of %u clients%s",
+               (long long)(needed(s->job) - e->value), needed(s->job),
+               resting(s) > 0 ? "; some are out of their hours" : "");
         break;
     case RU_FED_DONE:
         if (e->value != 0) {

@@ -8,6 +8,8 @@
  *           SCORE(task, hits, rows, loss) ---------->  HEARD      of a task that evaluates
  *           FAILED(task, sentence) ----------------->  HEARD      then it ends
  *           STILL ---------------------------------->  HEARD
+ *           AWAY(minutes) -------------------------->  HEARD      instead of READY: until its hours
+ * begin
  *           <-------- STOP(task)    nobody waits for it any more; STILL answers it
  *
  * With masked updates (fleet/secure/mask.h) a task to train has more:
@@ -31,7 +33,7 @@
 #include "base/wire.h"
 
 enum { RU_FED_KEY_BYTES = 16 };
-enum { RUI_FED_VERSION = 4, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
+enum { RUI_FED_VERSION = 5, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
 #define RUI_FED_SERVICE UINT64_C(0x7275626174666564)
 
 /* Messages; RUI_FED_PARCELS and the next RU_PULL_MESSAGES are those of parcels. */
@@ -48,6 +50,7 @@ enum {
     RUI_FED_ASK,
     RUI_FED_KEYS,
     RUI_FED_SURVIVED,
+    RUI_FED_AWAY,
     RUI_FED_PARCELS,
     RUI_FED_END = RUI_FED_PARCELS + 3,
     RUI_FED_LOCAL = 0x7ef0, /* of parcels */

@@ -209,6 +209,7 @@ static void take_round(ru_watch_totals *t, const json_t *o)
     t->round = (ru_top_round){.asked = whole(o, "sent", 0),
                               .answers = whole(o, "answers", 0),
                               .here = whole(o, "there", 0),
+                              .resting = whole(o, "resting", 0),
                               .epsilon = fmax(number(o, "epsilon"), 0)};
 }
 

@@ -208,7 +208,7 @@ static void test_prometheus(void **state)
               "\"buckets\",\"measured\":4}\n");
     save_text(&r, "federation.jsonl",
               "{\"schema\":\"rubato.fed.round/1\",\"round\":10,\"sent\":5,\"answers\":4,"
-              "\"there\":7,\"epsilon\":1.25}\n");
+              "\"there\":7,\"resting\":2,\"epsilon\":1.25}\n");
     save_text(&r, "follow.jsonl",
               "{\"schema\":\"rubato.follow/1\",\"arrived\":900,\"queue\":60,\"workers\":3}\n");
     const ru_watch_totals *t = look(&r, &view);
@@ -279,7 +279,7 @@ static void test_json(void **state)
                       .loss = 0.5,
                       .samples_per_s = 100,
                       .left_s = -1,
-                      .round = {5, 4, 7, 1.25},
+                      .round = {5, 4, 7, 2, 1.25},
                       .ranks = &rank,
                       .n = 1,
                       .events = {"one\x1b[2J"},
@@ -296,8 +296,8 @@ static void test_json(void **state)
     assert_memory_equal(&back.round, &t.round, sizeof t.round);
     ru_text drawn = ru_text_arena(&arena);
     ru_top_draw(&back, 24, 80, &drawn);
-    assert_non_null(
-        strstr(drawn.p, "last round: 4 of 5 clients in time, 7 are here, epsilon 1.25\n"));
+    assert_non_null(strstr(
+        drawn.p, "last round: 4 of 5 clients in time, 7 are here, 2 out of hours, epsilon 1.25\n"));
     assert_string_equal(back.events[0], "one?[2J");
     assert_string_equal(back.causes[0], "rank 3 is slow");
     assert_null(back.ended);

@@ -87,6 +87,9 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         if (t->round.here > 0) {
             ru_text_putf(&line, ", %lld are here", (long long)t->round.here);
         }
+        if (t->round.resting > 0) {
+            ru_text_putf(&line, ", %lld out of hours", (long long)t->round.resting);
+        }
         if (t->round.epsilon > 0) {
             ru_text_putf(&line, ", epsilon %.4g", t->round.epsilon);
         }

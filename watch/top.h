@@ -27,6 +27,7 @@ typedef struct ru_top_rank {
 /* Of clients (fleet/fed.h). */
 typedef struct ru_top_round {
     int64_t asked, answers, here; /* clients; here 0: not known */
+    int64_t resting;              /* clients that are out of their hours */
     double epsilon;               /* of all rounds so far; 0: nobody counts it */
 } ru_top_round;
 

@@ -35,9 +35,10 @@ ru_status ru_top_json(const ru_top *t, ru_text *out, ru_err *err)
     for (uint32_t i = 0; i < t->n_events; i++) {
         json_array_append_new(events, json_string(t->events[i]));
     }
-    json_t *round = json_pack("{s:I, s:I, s:I, s:f}", "asked", (json_int_t)t->round.asked,
-                              "answers", (json_int_t)t->round.answers, "here",
-                              (json_int_t)t->round.here, "epsilon", t->round.epsilon);
+    json_t *round =
+        json_pack("{s:I, s:I, s:I, s:I, s:f}", "asked", (json_int_t)t->round.asked, "answers",
+                  (json_int_t)t->round.answers, "here", (json_int_t)t->round.here, "resting",
+                  (json_int_t)t->round.resting, "epsilon", t->round.epsilon);
     json_t *follow = json_pack("{s:b, s:I, s:I, s:I}", "told", t->follow.told, "arrived",
                                (json_int_t)t->follow.arrived, "queue", (json_int_t)t->follow.queue,
                                "workers", (json_int_t)t->follow.workers);
@@ -129,6 +130,7 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
                   .round = {.asked = count(round, "asked"),
                             .answers = count(round, "answers"),
                             .here = count(round, "here"),
+                            .resting = count(round, "resting"),
                             .epsilon = number(round, "epsilon")},
                   .follow = {.told = json_is_true(json_object_get(follow, "told")),
                              .arrived = count(follow, "arrived"),

@@ -91,6 +91,24 @@ static int64_t mapped(int64_t size_bytes)
     return (size_bytes + page - 1) / page * page;
 }
 
+int64_t ru_memory_own_bytes(void)
+{
+    long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f == NULL) {
+        return 0;
+    }
+    int n = fscanf(f, "%*d %*d %*d %*d %*d %lld", &pages);
+    (void)fclose(f);
+    return n == 1 ? (int64_t)pages * sysconf(_SC_PAGESIZE) : 0;
+}
+
+void ru_memory_own_bound(int64_t size_bytes)
+{
+    const struct rlimit most = {(rlim_t)size_bytes, (rlim_t)size_bytes};
+    (void)setrlimit(RLIMIT_DATA, &most);
+}
+
 uint32_t ru_files_max(uint32_t want)
 {
     struct rlimit r;

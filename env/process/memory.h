@@ -13,6 +13,12 @@ int64_t ru_memory_free_bytes(void);
 /* Smallest limit of the control groups this process is in, those around them included; 0: none. */
 int64_t ru_memory_limit_bytes(ru_arena *arena);
 
+/* Memory of its own that this process may write: heap, stacks and mappings, touched or not; 0: not
+ * known. */
+int64_t ru_memory_own_bytes(void);
+/* It gets no more than so much of that: what would need more fails. */
+void ru_memory_own_bound(int64_t size_bytes);
+
 /* How many files this process may have open; raised to `want` where the system lets it. */
 uint32_t ru_files_max(uint32_t want);
 

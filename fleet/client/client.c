@@ -51,6 +51,7 @@ bool rui_fed_client_model(ru_fed_client *c, const uint8_t *body, int64_t body_by
     const char *job = (const char *)ru_wire_bytes(&w, left);
     c->model = (ru_fed_model){.count = (int64_t)s->count,
                               .params = (int64_t)s->params,
+                              .masked = s->threshold > 0,
                               .hash = s->hash,
                               .tensors = t,
                               .n_tensors = n,
@@ -217,9 +218,11 @@ static ru_status start(ru_fed_client *c, ru_err *err)
                        address != NULL ? address : "");
     }
     RU_TRY(read_token(c, c->opt.token, err));
+    RU_TRY(rui_hours_read(c->opt.hours, &c->hours, err));
     c->opt.token = NULL;
     c->opt.address = ru_arena_str(&c->arena, address);
-    if (c->opt.address == NULL) {
+    c->opt.hours = c->opt.hours != NULL ? ru_arena_str(&c->arena, c->opt.hours) : "";
+    if (c->opt.address == NULL || c->opt.hours == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a client");
     }
     ru_self_random(&c->process, sizeof c->process);

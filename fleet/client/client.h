@@ -8,6 +8,7 @@
  * it is lost. With masked updates the library masks what the program learned. Memory: one update,
  * and the model once more with masks. A process may have several clients. An answer to no work, or
  * a second `ready`, is a bug and ends the process with a sentence; after an error `close` is left.
+ * Out of its hours a client stays connected and is asked nothing; work in hand is given up then.
  *
  * Thread: one at a time, but ru_fed_client_stop and ru_fed_client_stopped, from any; a call that
  * blocks returns when another thread stops the client. Not in a child of fork(). */
@@ -26,6 +27,7 @@ typedef struct ru_fed_client_options {
     int64_t values;      /* of the model that the program trains; another one is refused; 0: any */
     int64_t values_max;  /* a larger model is refused before it is received; 0: none is */
     int64_t wait_ns;     /* for a server that is not there, at first or again; 0: for good */
+    const char *hours;   /* of the local day, in which it takes part: "22:00-06:00"; NULL: all */
     bool signals;        /* stop signals end it, as all such clients of the process */
     bool quiet;          /* no warning of the process's library goes to stderr from now on */
 } ru_fed_client_options;
@@ -41,6 +43,7 @@ typedef struct ru_fed_tensor {
 typedef struct ru_fed_model {
     int64_t count;  /* values, f32 */
     int64_t params; /* of parameters, which come first */
+    bool masked;    /* updates are: the library keeps the model once more */
     uint64_t hash;  /* of names and shapes */
     const ru_fed_tensor *tensors;
     uint32_t n_tensors;
@@ -66,8 +69,8 @@ typedef struct ru_fed_score {
     double loss;           /* mean */
 } ru_fed_score;
 
-/* Dials the server and returns at once. Errors: RU_E_USAGE for an address or token that is none,
- * RU_E_MEM. */
+/* Dials the server and returns at once. Errors: RU_E_USAGE for an address, token or hours that are
+ * none, RU_E_MEM. */
 RU_MUST_USE ru_status ru_fed_client_open(const ru_fed_client_options *opt, ru_fed_client **out,
                                          ru_err *err);
 /* Waits for the model; view until close. Errors: RU_E_PERM with the server's sentence when it may

@@ -13,6 +13,7 @@
 #include "env/loop/loop.h"
 #include "env/thread.h"
 #include "fleet/client/client.h"
+#include "fleet/client/hours.h"
 #include "fleet/wire.h"
 
 /* What the program's thread does next. */
@@ -69,7 +70,9 @@ struct ru_fed_client {
     rui_fed_start start; /* count 0: nothing yet */
     bool up, started;    /* started: it heard START on this connection */
     bool opened, over;   /* opened: the program is ready */
-    uint32_t task;       /* that it owes an answer to, on this connection; 0: none */
+    rui_hours hours;
+    bool rests;    /* out of its hours */
+    uint32_t task; /* that it owes an answer to, on this connection; 0: none */
     rui_fed_task next;
     float *next_values; /* of `next`, which begins when the task before gave up; NULL: none */
     ru_err why;         /* status RU_OK: the job is over, or it was stopped */

@@ -4,10 +4,11 @@
 
 #include "base/log.h"
 #include "env/process/self.h"
+#include "env/zone.h"
 #include "fleet/client/client_impl.h"
 #include "fleet/client/masked.h"
 
-enum { TIMER_DIAL = 16, TIMER_STILL, SLOTS = 4 };
+enum { TIMER_DIAL = 16, TIMER_STILL, TIMER_HOURS, SLOTS = 4 };
 
 static const int64_t dial_ns = 1000000000, still_ns = 20000000000;
 
@@ -78,8 +79,28 @@ static void say_failed(ru_fed_client *c, uint32_t task, const char *text, ru_tim
     rui_fed_client_say(c, RUI_FED_FAILED, m, ru_wire_size(&o), now);
 }
 
+/* Minutes until its hours begin; 0: they are now. */
+static uint32_t rests_for(const ru_fed_client *c, char zone[RU_ZONE_NAME])
+{
+    return rui_hours_until(&c->hours, ru_zone_minute(ru_clock_wall_ns(), zone));
+}
+
+static void say_away(ru_fed_client *c, ru_time now)
+{
+    uint8_t m[8];
+    char zone[RU_ZONE_NAME];
+    ru_wire_out o = ru_wire_out_into(m, sizeof m);
+    ru_wire_put_u32(&o, rests_for(c, zone));
+    rui_fed_client_say(c, RUI_FED_AWAY, m, ru_wire_size(&o), now);
+}
+
+/* The program and the server are there: it takes part, or says when it will. */
 static void say_ready(ru_fed_client *c, ru_time now)
 {
+    if (c->rests) {
+        say_away(c, now);
+        return;
+    }
     uint8_t m[RUI_FED_HEAD_MAX];
     const rui_fed_ready r = {.samples = c->desk.samples,
                              .held = c->desk.held,
@@ -122,6 +143,8 @@ static void answer(ru_fed_client *c, rui_fed_job *w, ru_time now)
     }
 }
 
+static void on_timer(void *self, uint32_t what, ru_time now);
+
 static void begin(ru_fed_client *c, const rui_fed_task *t, float *values)
 {
     ru_flag_set(&c->give_up, 0);
@@ -142,6 +165,28 @@ static void give_up_masks(ru_fed_client *c)
     if (c->opened) {
         rui_masked_give_up(c);
     }
+}
+
+/* Its hours begin, or are over. */
+static void look_at_hours(ru_fed_client *c, ru_time now)
+{
+    char zone[RU_ZONE_NAME];
+    uint32_t minutes = rests_for(c, zone);
+    if (c->rests != (minutes > 0)) {
+        c->rests = minutes > 0;
+        ru_log(RU_LOG_INFO, "fed", c->rests ? "rests" : "hours", "client %s is %s its hours, %s %s",
+               c->name, c->rests ? "out of" : "in", c->opt.hours, zone);
+        if (c->rests) {
+            give_up(c);
+            give_up_masks(c);
+        }
+        if (c->started && c->opened) {
+            say_ready(c, now);
+        }
+    }
+    int64_t minute_ns = INT64_C(60000000000);
+    ru_loop_timer(c->loop, on_timer, c, TIMER_HOURS,
+                  ru_time_after(now, minute_ns - ru_clock_wall_ns() % minute_ns + 1000000));
 }
 
 /* The program is ready, done with something, or stops. */
@@ -245,7 +290,7 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
     rui_fed_task t;
     (void)from;
     (void)fx;
-    bool fits = c->opened && body_bytes == c->model.count * (int64_t)sizeof(float);
+    bool fits = c->opened && !c->rests && body_bytes == c->model.count * (int64_t)sizeof(float);
     ru_mutex_lock(&c->lock);
     bool idle = c->desk.job.kind == RUI_FED_DO_NONE;
     ru_mutex_unlock(&c->lock);
@@ -295,7 +340,7 @@ static void on_message(void *self, uint32_t what, const void *data, int64_t size
         give_up(c);
         give_up_masks(c);
         rui_fed_client_say(c, RUI_FED_STILL, NULL, 0, now);
-    } else if (what == RUI_FED_ASK && c->opened && c->masked != NULL) {
+    } else if (what == RUI_FED_ASK && c->opened && !c->rests && c->masked != NULL) {
         rui_masked_begin(c, data, size_bytes, now);
     } else if (what == RUI_FED_SURVIVED && c->opened && c->masked != NULL) {
         rui_masked_reveal(c, data, size_bytes, now);
@@ -310,8 +355,6 @@ static void on_message(void *self, uint32_t what, const void *data, int64_t size
         perform(c, now);
     }
 }
-
-static void on_timer(void *self, uint32_t what, ru_time now);
 
 static void on_up(void *self, ru_time now)
 {
@@ -375,6 +418,8 @@ static void on_timer(void *self, uint32_t what, ru_time now)
     if (what == TIMER_STILL) {
         rui_fed_client_say(c, RUI_FED_STILL, NULL, 0, now);
         ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
+    } else if (what == TIMER_HOURS) {
+        look_at_hours(c, now);
     } else if (what == TIMER_DIAL) {
         if (ru_guest_dial(c->guest, c->opt.address, now, &err) != RU_OK) {
             rui_fed_client_end(c, RU_E_USAGE, err.text);
@@ -483,6 +528,9 @@ ru_status rui_fed_client_connect(ru_fed_client *c, ru_err *err)
         RU_TRY(ru_loop_fd(c->loop, fd, 1, on_stop, c, err));
     }
     c->lost_at = ru_clock_now();
+    if (c->hours.from != c->hours.to) {
+        look_at_hours(c, c->lost_at);
+    }
     return ru_guest_dial(c->guest, c->opt.address, c->lost_at, err);
 }
 

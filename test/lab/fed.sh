@@ -12,6 +12,8 @@
 #   7. simulated clients do the same twice, and when they are killed twice on the way: model and snapshot to the bit.
 #   8. privacy: the epsilon of each round is that of a closed form, also after a kill of the server, and the job ends
 #      before it exceeds the bound; resumed, it ends at once.
+#   9. a client out of its hours rests, is counted so, and takes part when they begin; a model that does not fit into
+#      the memory of a client is refused with the figure.
 . "$(dirname "$0")/feds.sh"
 cleanup() {
     jobs -p | xargs -r kill -TERM 2>/dev/null || true # timeout hands it on
@@ -214,4 +216,46 @@ timeout --foreground 300 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --out
 grep -q 'another round would exceed federated.privacy.epsilon' spent.log || fail "resumed, it does not say why it ends: $(cat spent.log)"
 "$rubato" fed sim job.yaml --clients 5 --out sim1 2>again.log >/dev/null && fail "a simulation in the folder of another"
 grep -q 'already contains a run; continue it with --resume' again.log || fail "no word of --resume: $(cat again.log)"
+# 9. hours and memory
+carol() { # HOURS
+    TZ=UTC "$rubato" fed join "$address" --token-file carol.token --data carol.yaml -t 1 --hours "$1" >>carol.log 2>&1 &
+    carol=$!
+}
+later() { # WHEN
+    date -u -d "$1" +%H:%M
+}
+says() { # LOG TEXT
+    for _ in $(seq 1 6000); do
+        grep -q "$2" "$1" && return
+        sleep 0.05
+    done
+    fail "$1 does not say '$2': $(tail -5 "$1")"
+}
+: >carol.log
+serve hours --set federated.rounds=4
+address_of hours
+carol "$(later '+2 hours')-$(later '+3 hours')"
+says hours.log 'client carol is out of its hours for [12]:[0-9][0-9] h'
+says carol.log 'client carol is out of its hours, .* UTC'
+"$rubato" fed join "$address" --token-file alice.token --data alice.yaml -t 1 --memory 4GB --hours "$(later '-2 hours')-$(later '+2 hours')" >>alice.log 2>&1 &
+join bob
+wait $server || fail "a client that rests ends the job: $(tail -5 hours.log)"
+wait $carol || fail "a client that rests ends with $?: $(tail -5 carol.log)"
+[[ $(grep -c '"resting":1' hours/federation.jsonl) -eq 4 ]] || fail "it is not counted: $(cat hours/federation.jsonl)"
+grep -q '1 clients are out of their hours' <<<"$("$rubato" explain hours)" || fail "explain does not know who rests"
+grep -q '1 out of hours' <<<"$("$rubato" top hours --once)" || fail "top does not know who rests"
+serve morning --set federated.rounds=2 --set federated.per_round=3
+address_of morning
+carol "$(later '+1 minute')-$(later '+2 hours')"
+join alice
+join bob
+wait $server || fail "nobody comes in the morning: $(tail -5 morning.log)"
+grep -q 'client carol is in its hours' carol.log || fail "its hours do not begin: $(tail -5 carol.log)"
+serve small --set federated.rounds=1
+address_of small
+"$rubato" fed join "$address" --token-file carol.token --data carol.yaml --memory 1MB >small-join.log 2>&1 && fail "a model that does not fit"
+grep -qE 'needs [0-9]+ MB here: .*--memory is 1 MB' small-join.log || fail "memory: $(cat small-join.log)"
+"$rubato" fed join "$address" --token-file carol.token --data carol.yaml --hours 25:00-6:00 >small-join.log 2>&1 && fail "hours that are none"
+grep -q 'expected HH:MM-HH:MM' small-join.log || fail "hours: $(cat small-join.log)"
+kill_server
 exit $failed

@@ -107,10 +107,13 @@ static ru_status run_serve(ru_cmd_in *in, ru_err *err)
 
 static ru_status run_join(ru_cmd_in *in, ru_err *err)
 {
-    ru_fed_join_options o = {
-        .client = {.address = in->args[0], .wait_ns = ru_cmd_i64(in, "wait"), .signals = true},
-        .data = ru_cmd_text(in, "data"),
-        .threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    ru_fed_join_options o = {.client = {.address = in->args[0],
+                                        .wait_ns = ru_cmd_i64(in, "wait"),
+                                        .hours = ru_cmd_text(in, "hours"),
+                                        .signals = true},
+                             .memory_bytes = ru_cmd_i64(in, "memory"),
+                             .data = ru_cmd_text(in, "data"),
+                             .threads = (uint32_t)ru_cmd_i64(in, "threads")};
     if (o.data == NULL) {
         return RU_FAIL(err, RU_E_USAGE,
                        "name the file that says where your data are: --data FILE.yaml");
@@ -267,6 +270,11 @@ static const ru_opt join_opts[] = {
     RU_OPT(TIME, "wait", "TIME",
            "end when there is no server for so long, at first or again; 0: it may come at any time",
            .def = "0s", RU_IN(0, 1e15)),
+    RU_OPT(SIZE, "memory", "SIZE",
+           "memory that this client may have: a model that needs more is refused; 0: not bounded",
+           .def = "0", RU_IN(0, 1e15)),
+    RU_OPT(TEXT, "hours", "HH:MM-HH:MM",
+           "take part in these hours of the local day alone, as 22:00-06:00 (time zone: TZ)"),
     RU_OPT_THREADS('t'),
 };
 static const ru_example examples[] = {
@@ -274,6 +282,9 @@ static const ru_example examples[] = {
     {"rubato fed serve job.yaml --listen :9500", "the rounds"},
     {"rubato fed join HOST:9500 --token-file alice.token --data mine.yaml",
      "a client, behind any firewall: it dials out only"},
+    {"rubato fed join HOST:9500 --token-file alice.token --data mine.yaml --hours 22:00-06:00 "
+     "--memory 512MB -t 1",
+     "at night, with bounds"},
 };
 static const char exits[] = "65 data do not fit the job|69 the server refuses the client|77 the "
                             "token is not valid|78 the job file is not valid";

@@ -97,6 +97,12 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tel
                      "federated.privacy.delta;\n  it does not cover the losses and accuracies "
                      "that clients report, nor what the server itself sees");
     }
+    int64_t rest = whole(json_array_get(rounds, n - 1), "resting");
+    if (rest > 0) {
+        ru_tell_i64(out, "resting", rest);
+        ru_text_putf(out->text, "  %lld clients are out of their hours in the last of them\n",
+                     (long long)rest);
+    }
     if (json_object_get(json_array_get(rounds, n - 1), "masked") != NULL) {
         ru_tell_note(out, "masked_note",
                      "  masked: the server saw the sum of the updates of each round, and no single "
