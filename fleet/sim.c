@@ -22,6 +22,12 @@ typedef struct decisions {
     uint32_t n;
 } decisions;
 
+/* Times of a trace. */
+typedef struct recorded {
+    ru_latency_trace *trace; /* NULL: the law */
+    uint32_t *turns;         /* [clients] tasks so far */
+} recorded;
+
 typedef struct sim {
     const ru_fed_sim_options *opt;
     const ru_job_federated *job;
@@ -41,7 +47,8 @@ typedef struct sim {
     float *values, *work; /* [flat.count] of the model; of a client */
     int64_t count;
     int64_t *view; /* [most samples of a client] */
-    ru_heap due;   /* answers to come: client << 32 | task; items are of malloc */
+    recorded times;
+    ru_heap due; /* answers to come: client << 32 | task; items are of malloc */
     ru_time now, timer, round_begun, begun;
     bool merged, done, spent;
     ru_rng rng, noise;
@@ -61,15 +68,18 @@ static double samples_of(const sim *s, uint32_t client)
                                                : (double)ru_split_most(s->split);
 }
 
-static double takes(sim *s, uint32_t client)
+static double takes(sim *s, uint32_t client, uint32_t round)
 {
+    if (s->times.trace != NULL) {
+        return ru_latency_trace_at(s->times.trace, client, round, s->times.turns[client]++);
+    }
     ru_rng own =
         ru_rng_from((uint64_t)s->opt->train->job->train.seed, ru_rng_label("speed") + client);
     double part = 1; /* of one size, but for a file */
     if (s->opt->split.kind == RU_SPLIT_FILE) {
         part = samples_of(s, client) * s->opt->split.clients / (double)ru_dataset_count(s->train);
     }
-    double took = s->opt->median_s * ru_math_exp(s->opt->spread * ru_rng_normal(&own)) * part *
+    double took = s->opt->median_s * ru_latency_speed(s->opt->law, s->opt->spread, &own) * part *
                   ru_math_exp(s->opt->jitter * ru_rng_normal(&s->rng));
     return fmin(took, 1e6); /* as the longest round */
 }
@@ -155,8 +165,8 @@ static void tasks(sim *s, const ru_fed_list *l)
         }
     }
     for (uint32_t k = 0; k < l->n; k++) {
-        double took = takes(s, l->client[k]);
-        if (!(ru_rng_f64(&s->rng) < s->opt->lost)) {
+        double took = takes(s, l->client[k], l->round);
+        if (!(ru_rng_f64(&s->rng) < s->opt->lost) && took >= 0) {
             put_due(s, ru_time_after(s->now, (int64_t)(took * 1e9)), l->client[k], l->task);
         }
     }
@@ -303,6 +313,20 @@ static ru_status open_data(sim *s, ru_err *err)
                            : RU_FAIL(err, RU_E_MEM, "no memory for the samples of a client");
 }
 
+static ru_status open_trace(sim *s, ru_err *err)
+{
+    if (s->opt->trace == NULL) {
+        return RU_OK;
+    }
+    uint32_t n = s->opt->split.clients;
+    s->times.turns = RU_NEW(s->arena, uint32_t, n);
+    if (s->times.turns == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u clients", n);
+    }
+    memset(s->times.turns, 0, n * sizeof *s->times.turns);
+    return ru_latency_trace_open(s->opt->trace, s->arena, &s->times.trace, err);
+}
+
 /* -- snapshots ------------------------------------------------------------------------------------
  */
 
@@ -310,9 +334,10 @@ enum { RNG_BYTES = 44, HEAD_BYTES = 4 + 8 + 8 + 8 + 2 * RNG_BYTES + 8 + 4, DUE_B
 static const uint32_t mark = 0x52554653;
 
 /* Of all that makes another simulation of the same job. */
-static uint64_t clients_of(const ru_fed_sim_options *o)
+static uint64_t clients_of(const sim *s)
 {
     ru_hasher h;
+    const ru_fed_sim_options *o = s->opt;
     const double laws[] = {o->median_s, o->spread, o->jitter, o->lost, o->split.alpha};
     ru_hasher_init(&h);
     ru_hasher_put(&h, laws, sizeof laws);
@@ -321,6 +346,8 @@ static uint64_t clients_of(const ru_fed_sim_options *o)
     ru_hasher_put_u64(&h, o->split.classes);
     ru_hasher_put_u64(&h, (uint64_t)o->split.samples);
     ru_hasher_put_u64(&h, o->split.seed);
+    ru_hasher_put_u64(&h, (uint64_t)o->law);
+    ru_hasher_put_u64(&h, s->times.trace != NULL ? ru_latency_trace_hash(s->times.trace) : 0);
     return ru_hasher_get(&h).low;
 }
 
@@ -347,12 +374,20 @@ static bool get_rng(ru_wire_in *w, ru_rng *r)
     return r->left <= RU_ARRAY_LEN(r->block);
 }
 
-/* Clock, random numbers, answers to come; then the machine, and the optimizer of the server. */
+static int64_t turns_bytes(const sim *s)
+{
+    return s->times.trace != NULL ? (int64_t)s->opt->split.clients * (int64_t)sizeof *s->times.turns
+                                  : 0;
+}
+
+/* Clock, random numbers, answers to come, turns in the trace; then the machine, and the optimizer
+ * of the server. */
 static ru_status save(sim *s, const ru_text *line, ru_err *err)
 {
     int64_t slots = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
-    int64_t bytes =
-        HEAD_BYTES + DUE_BYTES * (int64_t)s->due.n + ru_fed_saved_bytes(s->fed, true) + slots;
+    int64_t turns = turns_bytes(s);
+    int64_t bytes = HEAD_BYTES + DUE_BYTES * (int64_t)s->due.n + turns +
+                    ru_fed_saved_bytes(s->fed, true) + slots;
     uint8_t *at = realloc(s->saved, (size_t)bytes);
     if (at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the snapshot of a simulation");
@@ -360,7 +395,7 @@ static ru_status save(sim *s, const ru_text *line, ru_err *err)
     s->saved = at;
     ru_wire_out o = ru_wire_out_into(at, bytes);
     ru_wire_put_u32(&o, mark);
-    ru_wire_put_u64(&o, clients_of(s->opt));
+    ru_wire_put_u64(&o, clients_of(s));
     ru_wire_put_u64(&o, (uint64_t)s->now.ns);
     ru_wire_put_u64(&o, (uint64_t)s->timer.ns);
     put_rng(&o, &s->rng);
@@ -372,6 +407,7 @@ static ru_status save(sim *s, const ru_text *line, ru_err *err)
         ru_wire_put_u64(&o, s->due.items[k].order);
         ru_wire_put_u64(&o, s->due.items[k].value);
     }
+    ru_wire_put_bytes(&o, s->times.turns, turns);
     ru_fed_save(s->fed, true, &o);
     ru_wire_put_bytes(&o, s->sum.slots, slots);
     RU_CHECK(!o.bad && ru_wire_size(&o) == bytes);
@@ -399,6 +435,16 @@ static bool load_due(sim *s, ru_wire_in *w)
     return fine;
 }
 
+static bool load_turns(sim *s, ru_wire_in *w)
+{
+    int64_t bytes = turns_bytes(s);
+    const void *from = ru_wire_bytes(w, bytes);
+    if (bytes > 0 && from != NULL) {
+        memcpy(s->times.turns, from, (size_t)bytes);
+    }
+    return from != NULL;
+}
+
 static ru_status load(sim *s, const char *path, ru_err *err)
 {
     char *data;
@@ -406,15 +452,18 @@ static ru_status load(sim *s, const char *path, ru_err *err)
     RU_TRY(ru_file_read(path, 0, s->arena, &data, &n, err));
     ru_wire_in w = ru_wire_in_from(data, n);
     bool fine = ru_wire_u32(&w) == mark;
-    if (fine && ru_wire_u64(&w) != clients_of(s->opt)) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "%s is of other clients; resume with the --clients, --split, --samples, "
-                       "--latency, --spread, --jitter, --lost and train.seed that the run had",
-                       path);
+    if (fine && ru_wire_u64(&w) != clients_of(s)) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "%s is of other clients; resume with the --clients, --split, --samples, "
+            "--latency, --law, --spread, --jitter, --latencies, --lost and train.seed that "
+            "the run had",
+            path);
     }
     s->now.ns = (int64_t)ru_wire_u64(&w);
     s->timer.ns = (int64_t)ru_wire_u64(&w);
-    fine = fine && get_rng(&w, &s->rng) && get_rng(&w, &s->noise) && load_due(s, &w);
+    fine = fine && get_rng(&w, &s->rng) && get_rng(&w, &s->noise) && load_due(s, &w) &&
+           load_turns(s, &w);
     if (fine) {
         RU_TRY(ru_fed_load(s->fed, true, &w, err));
     }
@@ -468,6 +517,7 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     }
     memcpy(s->values, start->values, (size_t)s->count * sizeof *s->values);
     RU_TRY(open_data(s, err));
+    RU_TRY(open_trace(s, err));
     RU_TRY(ru_local_open(&s->run, 0, s->arena, &s->local, err));
     ru_fed_sum_options sum = ru_fed_sum_of(s->job, start->flat);
     sum.rng = &s->noise; /* two runs with one seed are equal; nobody's samples are in it */

@@ -1,8 +1,9 @@
 /* A federation in simulated time: the machine of rounds and the run of a live server, the training
  * of live clients, and no network. Clients share one executable for each size of a batch; their
- * data are views (fleet/split.h), the time they take is drawn from a law.
+ * data are views (fleet/split.h), the time they take is drawn from a law, or a trace has it
+ * (fleet/latency.h).
  *
- *   a task takes   median * exp(spread * z(client)) * samples / mean samples * exp(jitter * z)
+ *   a task takes   median * speed(client) * samples / mean samples * exp(jitter * z)
  *
  * With each round the whole state is written beside the checkpoint: times, what clients owe, random
  * numbers. A simulation that is resumed goes on as if nothing had happened, to the bit.
@@ -14,14 +15,17 @@
 #ifndef RU_FLEET_SIM_H
 #define RU_FLEET_SIM_H
 
+#include "fleet/latency.h"
 #include "fleet/split.h"
 #include "train/driver/rounds.h"
 
 typedef struct ru_fed_sim_options {
     const ru_train_options *train; /* its job's train.steps are the rounds */
     ru_split_options split;        /* clients, and their samples of the job's training data */
+    ru_latency_law law;
     double median_s, spread, jitter;
-    double lost; /* part of the tasks that nobody ever answers */
+    const char *trace; /* file of latencies instead of the law; NULL: none */
+    double lost;       /* part of the tasks that nobody ever answers */
 } ru_fed_sim_options;
 
 typedef struct ru_fed_sim_result {

@@ -191,10 +191,21 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
                              .split = {.clients = (uint32_t)ru_cmd_i64(in, "clients"),
                                        .samples = ru_cmd_i64(in, "samples"),
                                        .seed = (uint64_t)job.train.seed},
+                             .law = (ru_latency_law)ru_cmd_choice(in, "law"),
+                             .trace = ru_cmd_text(in, "latencies"),
                              .median_s = (double)ru_cmd_i64(in, "latency") * 1e-9,
                              .spread = ru_cmd_f64(in, "spread"),
                              .jitter = ru_cmd_f64(in, "jitter"),
                              .lost = ru_cmd_f64(in, "lost")};
+    static const char *const laws[] = {"latency", "law", "spread", "jitter"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(laws) && so.trace != NULL; k++) {
+        if (ru_cmd_given(in, laws[k])) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--%s is of the law of latencies, which --latencies replaces; give one "
+                           "of them",
+                           laws[k]);
+        }
+    }
     RU_TRY(split_of(ru_cmd_text(in, "split"), &so.split, err));
     RU_TRY(check_clients(&job.federated, so.split.clients, err));
     ru_self_stop_watch();
@@ -228,6 +239,10 @@ static const ru_opt sim_opts[] = {
            RU_IN(0, 1e9)),
     RU_OPT(TIME, "latency", "TIME", "time that the median client takes for a task", .def = "10s",
            RU_IN(1e3, 1e15)),
+    RU_OPT(CHOICE, "law", "LAW", "law of the clients' times", .choices = "lognormal|pareto|uniform",
+           .def = "lognormal"),
+    RU_OPT(TEXT, "latencies", "FILE.csv",
+           "the times of a trace instead: columns client, seconds (or lost), and perhaps round"),
     RU_OPT(F64, "spread", "S",
            "deviation of the logarithm of the clients' times: 1 means that one in six takes e "
            "times the median or longer",
