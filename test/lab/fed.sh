@@ -184,6 +184,13 @@ grep -q 'choice of a round' sim1.log || fail "the simulation does not say how lo
 grep -q '5 clients are too few for 6 in a round' few.log || fail "few clients: $(cat few.log)"
 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --set federated.answers_min=3 2>few.log && fail "more answers than clients"
 grep -q 'a round of 2 clients never has 3 answers' few.log || fail "answers: $(cat few.log)"
+printf 'client,round,seconds\na,1,2\na,7,3\n' >trace.csv
+"$rubato" fed sim job.yaml --clients 10 --latencies trace.csv --set 'data.train=[alice.csv, bob.csv]' --out traced >/dev/null 2>traced.log || fail "a trace: $(cat traced.log)"
+[[ $(grep -c '"seconds":2,' traced/federation.jsonl) -eq 6 && $(grep -c '"seconds":3,' traced/federation.jsonl) -eq 6 ]] || fail "other times than in the trace"
+printf 'client,seconds\na,2\nb,never\n' >trace.csv
+"$rubato" fed sim job.yaml --clients 10 --latencies trace.csv --set 'data.train=[alice.csv]' --out bad >bad.log 2>&1 && fail "a damaged trace"
+grep -q "trace.csv:3: expected seconds above 0.*'never'" bad.log || fail "a damaged trace: $(cat bad.log)"
+
 # 8. both clients are in each round, so the divergence of a round is order / (2 (noise / 2)^2). Rounds are long, so that the kill falls
 #    between them; clip is small, so that the model survives such noise.
 private=(--set 'federated.privacy={clip: 0.001, noise: 60, delta: 1e-5, epsilon: 1.3}' --set federated.method=vanilla --set federated.rounds=200 --set federated.epochs=40)
