@@ -37,3 +37,49 @@ train() { # JOB OUT OPTIONS..
     shift 2
     timeout 300 "$rubato" train "$job.yaml" --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
 }
+
+newest() { # RUN: step of its newest checkpoint; 0: none
+    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
+    echo "${at:-0}"
+}
+
+# wait_until RUN COMMAND...: it succeeds, within five minutes
+wait_until() {
+    waited=$1
+    shift
+    k=0
+    until "$@"; do
+        k=$((k + 1))
+        [ $k -lt 3000 ] || { fail "$waited: '$*' does not come: $(tail -5 "$waited.log")"; return 0; }
+        sleep 0.1
+    done
+}
+later_ckpt() { [ "$(newest "$1")" -gt "$2" ]; }
+wait_ckpt() { wait_until "$1" later_ckpt "$1" "$2"; } # RUN STEP: it has a later checkpoint
+
+# kill_one RUN WORKER: kill -9 of its newest process under $job_pid
+runs() {
+    victim=
+    for pid in $(pgrep -P "$job_pid"); do
+        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank $1 " && victim=$pid
+    done
+    [ -n "$victim" ]
+}
+kill_one() {
+    wait_until "$1" runs "$2"
+    kill -9 "$victim" || fail "worker $2 of $1 does not run"
+}
+
+# restarts RUN [PARTS]: how often its log says that all stages (or PARTS) start again after a step
+restarts() { grep -c "all ${2:-stages} start again from .* after step" "$1.log" || true; }
+more_restarts() { [ "$(restarts "$1" "$3")" -gt "$2" ]; }
+wait_restart() { wait_until "$1" more_restarts "$1" "$2" "${3:-stages}"; } # RUN BEFORE [PARTS]
+
+# ended RUN: the job was told to stop, and ends with 0
+ended() {
+    kill -TERM "$job_pid"
+    code=0
+    wait "$job_pid" || code=$?
+    job_pid=
+    [ "$code" = 0 ] || fail "$1 ended with $code: $(tail -5 "$1.log")"
+}

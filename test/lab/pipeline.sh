@@ -57,72 +57,29 @@ train drop wide -w 2 --resume --set train.steps=15
 "$rubato" eval drop-2 >/dev/null || fail "eval does not read the checkpoint of a pipeline"
 
 # Runs that last until they are told to stop; then one process with as many steps has the same bytes.
-newest() { # RUN: step of its newest checkpoint; 0: none
-    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
-    echo "${at:-0}"
-}
-wait_ckpt() { # RUN STEP: until it has a later checkpoint
-    k=0
-    until [ "$(newest "$1")" -gt "$2" ]; do
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
-        sleep 0.1
-    done
-}
 start() { # OUT OPTIONS..: in the background
     "$rubato" train drop.yaml --out "$@" -w 2 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2]}' \
         --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0.2s >"$1.log" 2>&1 &
     job_pid=$!
 }
-stop() {
-    kill -TERM "$job_pid"
-    ended
-}
-ended() { # the job: its exit code is 0 or not
-    code=0
-    wait "$job_pid" || code=$?
-    job_pid=
-}
-
 start stop
 wait_ckpt stop 0
-stop
-[ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 stop.log)"
+ended stop
 at=$(newest stop)
 pipe drop stop 3 'cut: [fc2, fc3]' --resume --set train.steps=$((at + 3)) --set train.eval_every=100000
 train drop whole --set train.steps=$((at + 3)) --set train.eval_every=100000
 same whole stop
 
-# kill_one RUN WORKER: of its newest processes
-kill_one() {
-    k=0
-    while :; do
-        victim=
-        for pid in $(pgrep -P "$job_pid"); do
-            tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank $2 " && victim=$pid
-        done
-        [ -z "$victim" ] || break
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "worker $2 of $1 does not run"; return 0; }
-        sleep 0.1
-    done
-    kill -9 "$victim"
-}
 for victim_rank in 1 2; do
     run=lost-$victim_rank
     start $run --metrics $((12000 + $$ % 10000)) # also when it starts again
     wait_ckpt $run 0
     kill_one $run $victim_rank
-    k=0
-    until grep -q 'all stages start again from .* after step' $run.log || [ $k -ge 3000 ]; do
-        k=$((k + 1))
-        sleep 0.1
-    done
+    wait_restart $run 0
     from=$(sed -n 's/all stages start again from .* after step //p' $run.log)
     [ -n "$from" ] || fail "nobody says that the stages start again: $(tail -5 $run.log)"
     wait_ckpt $run "${from:-0}"
-    stop
-    [ "$code" = 0 ] || fail "a job that lost worker $victim_rank ended with $code: $(tail -5 $run.log)"
+    ended $run
     train drop calm-$victim_rank --set train.steps="$(newest $run)" --set train.eval_every=10000000
     same calm-$victim_rank $run
 done

@@ -63,45 +63,16 @@ ruled tied
 pipe frozen 4 'cut: [fc2, fc3], workers: [1, 2, 1]' --set 'train.groups=[{match: "fc2.*", freeze: true}]'
 ruled frozen
 
-newest() { # RUN: step of its newest checkpoint; 0: none
-    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
-    echo "${at:-0}"
-}
-wait_ckpt() { # RUN STEP: until it has a later checkpoint
-    k=0
-    until [ "$(newest "$1")" -gt "$2" ]; do
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
-        sleep 0.1
-    done
-}
 "$rubato" train job.yaml --out lost -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2], workers: [2, 1]}' \
     --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0.2s >lost.log 2>&1 &
 job_pid=$!
 wait_ckpt lost 0
-victim=
-k=0
-while [ -z "$victim" ] && [ $k -lt 3000 ]; do
-    for pid in $(pgrep -P "$job_pid"); do
-        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank 3 " && victim=$pid
-    done
-    [ -n "$victim" ] || sleep 0.1
-    k=$((k + 1))
-done
-kill -9 "$victim" || fail "worker 3 does not run"
-k=0
-until grep -q 'all stages start again from .* after step' lost.log || [ $k -ge 3000 ]; do
-    k=$((k + 1))
-    sleep 0.1
-done
+kill_one lost 3
+wait_restart lost 0
 grep -q 'worker 3[ ,].* was \(ended by signal 9\|lost\)' lost.log || fail "who was lost is not said: $(tail -3 lost.log)"
 from=$(sed -n 's/all stages start again from .* after step //p' lost.log)
 wait_ckpt lost "${from:-0}"
-kill -TERM "$job_pid"
-code=0
-wait "$job_pid" || code=$?
-job_pid=
-[ "$code" = 0 ] || fail "a job that lost a worker ended with $code: $(tail -3 lost.log)"
+ended lost
 ruled lost
 
 refused() { # SENTENCE WORKERS PIPELINE OPTIONS..

@@ -68,38 +68,15 @@ ruled conv
 ruled gpt
 "$rubato" eval conv >/dev/null || fail "eval does not read its checkpoint"
 
-newest() { # RUN: step of its newest checkpoint; 0: none
-    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
-    echo "${at:-0}"
-}
-wait_ckpt() { # RUN STEP: until it has a later checkpoint
-    k=0
-    until [ "$(newest "$1")" -gt "$2" ]; do
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
-        sleep 0.1
-    done
-}
 start() { # OUT EVERY: in the background, without end
     "$rubato" train mlp.yaml --out "$1" -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}' \
         --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every="$2" --set checkpoint.keep=1000 >"$1.log" 2>&1 &
     job_pid=$!
 }
-ended() { # the job: its exit code is 0 or not
-    kill -TERM "$job_pid"
-    code=0
-    wait "$job_pid" || code=$?
-    job_pid=
-    [ "$code" = 0 ] || fail "$1 ended with $code: $(tail -3 "$1.log")"
-}
-
 # The stop signal drains: where it does is the only place.
 start stop 1h
-k=0
-until [ "$(cat stop/metrics.jsonl 2>/dev/null | wc -l)" -gt 20 ] || [ $k -ge 3000 ]; do
-    k=$((k + 1))
-    sleep 0.1
-done
+told_lines() { [ "$(cat stop/metrics.jsonl 2>/dev/null | wc -l)" -gt 20 ]; }
+wait_until stop told_lines
 ended stop
 at=$(newest stop)
 ruled stop
@@ -111,21 +88,8 @@ pipe mlp stop 2 'cut: [fc3]' --resume --set train.steps=$((at + 33))
 
 start lost 0.5s
 wait_ckpt lost 0
-victim=
-k=0
-while [ -z "$victim" ] && [ $k -lt 3000 ]; do
-    for pid in $(pgrep -P "$job_pid"); do
-        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank 2 " && victim=$pid
-    done
-    [ -n "$victim" ] || sleep 0.1
-    k=$((k + 1))
-done
-kill -9 "$victim" || fail "worker 2 does not run"
-k=0
-until grep -q 'all stages start again from .* after step' lost.log || [ $k -ge 3000 ]; do
-    k=$((k + 1))
-    sleep 0.1
-done
+kill_one lost 2
+wait_restart lost 0
 from=$(sed -n 's/all stages start again from .* after step //p' lost.log)
 wait_ckpt lost "${from:-0}"
 ended lost
