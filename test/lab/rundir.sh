@@ -19,26 +19,9 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
+. "$(dirname "$(realpath "$0")")/expect.sh"
 cd "$work"
 export XDG_CACHE_HOME="$work/cache"
-failed=0
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-# expect CODE WORDS COMMAND...: exit code and words in the sentence on stderr
-expect() {
-    local code=$1 words=$2 got=0
-    shift 2
-    timeout 300 "$@" >out.txt 2>err.txt || got=$?
-    if [[ $got -ne $code ]]; then
-        fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
-    elif ! grep -q -- "$words" err.txt; then
-        fail "'$*' does not say '$words': $(tail -1 err.txt)"
-    else
-        echo "ok: $code $(grep -- "$words" err.txt | tail -1)"
-    fi
-}
 started() { # RUN STEPS
     for _ in $(seq 1 1200); do
         [[ -f $1/metrics.jsonl && $(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl") -ge $2 ]] && return

@@ -20,31 +20,10 @@ fi
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-lab-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+. "$(dirname "$(realpath "$0")")/expect.sh"
 cd "$work"
 export XDG_CACHE_HOME="$work/cache"
-failed=0
 
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-
-# expect CODE WORDS COMMAND...: exit code and words in the sentence on stderr
-expect() {
-    code=$1 words=$2
-    shift 2
-    set +e
-    "$@" >out.txt 2>err.txt
-    got=$?
-    set -e
-    if [ "$got" -ne "$code" ]; then
-        fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
-    elif ! grep -q "$words" err.txt; then
-        fail "'$*' does not say '$words': $(tail -1 err.txt)"
-    else
-        echo "ok: $code $(grep "$words" err.txt | tail -1)"
-    fi
-}
 
 newest() {
     ls "$1/checkpoints" | grep -v tmp | tail -1

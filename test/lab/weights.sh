@@ -19,28 +19,11 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
+. "$(dirname "$(realpath "$0")")/expect.sh"
 cd "$work"
 export XDG_CACHE_HOME="$work/cache"
-failed=0
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
 there() { # a command of the guest's host
     timeout 300 "$net" in $lab 2 "$rubato" "$@"
-}
-# expect CODE WORDS COMMAND...
-expect() {
-    local code=$1 words=$2 got=0
-    shift 2
-    "$@" >out.txt 2>err.txt || got=$?
-    if [[ $got -ne $code ]]; then
-        fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
-    elif ! grep -q -- "$words" err.txt; then
-        fail "'$*' does not say '$words': $(tail -1 err.txt)"
-    else
-        echo "ok: $code $(grep -- "$words" err.txt | tail -1)"
-    fi
 }
 images=(digits/test-images digits/test-labels)
 model=lenet
