@@ -70,8 +70,8 @@ kill_one() {
     kill -9 "$victim" || fail "worker $2 of $1 does not run"
 }
 
-# restarts RUN [PARTS]: how often its log says that all stages (or PARTS) start again after a step
-restarts() { grep -c "all ${2:-stages} start again from .* after step" "$1.log" || true; }
+# restarts RUN [PARTS]: how often its log says that all stages (or PARTS) start again
+restarts() { grep -c "all ${2:-stages} start again" "$1.log" || true; }
 more_restarts() { [ "$(restarts "$1" "$3")" -gt "$2" ]; }
 wait_restart() { wait_until "$1" more_restarts "$1" "$2" "${3:-stages}"; } # RUN BEFORE [PARTS]
 

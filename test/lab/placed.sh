@@ -91,40 +91,9 @@ train conv more --resume
 same conv-one more
 "$rubato" eval conv-2 >/dev/null || fail "eval does not read the checkpoint of a placed run"
 
-newest() { # RUN: step of its newest checkpoint; 0: none
-    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
-    echo "${at:-0}"
-}
-wait_ckpt() { # RUN STEP: until it has a later checkpoint
-    k=0
-    until [ "$(newest "$1")" -gt "$2" ]; do
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
-        sleep 0.1
-    done
-}
-victim_of() { # WORKER: its newest process
-    k=0
-    while :; do
-        victim=
-        for pid in $(pgrep -P "$job_pid"); do
-            tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank $1 " && victim=$pid
-        done
-        [ -z "$victim" ] || break
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "worker $1 does not run"; return 0; }
-        sleep 0.1
-    done
-}
 lines_of() { if [ -e early/metrics.jsonl ]; then wc -l <early/metrics.jsonl; else echo 0; fi; }
-wait_steps() { # N: until more lines were reported
-    k=0
-    until [ "$(lines_of)" -gt $(($1 + 2)) ]; do # a start is a line, too
-        k=$((k + 1))
-        [ $k -lt 3000 ] || { fail "no more than $1 lines and a step: $(tail -3 early.log)"; return 0; }
-        sleep 0.1
-    done
-}
+more_lines() { [ "$(lines_of)" -gt $(($1 + 2)) ]; } # a start is a line, too
+wait_steps() { wait_until early more_lines "$1"; } # LINES: more steps were reported
 begin() { # OPTIONS..: three devices
     "$rubato" train drop.yaml --out early -w 3 --deterministic --set train.parallel=placed --set 'train.placed.devices={fc2: 2, fc3: 3}' \
         --set train.steps=1000000 --set train.eval_every=10000000 "$@" >early.log 2>&1 &
@@ -132,23 +101,10 @@ begin() { # OPTIONS..: three devices
     wait_steps 0
 }
 lose() { # WORKER: it is killed, and all start again
-    said=$(grep -c 'all devices start again' early.log || true)
-    victim_of "$1"
-    kill -9 "$victim"
-    k=0
-    until [ "$(grep -c 'all devices start again' early.log || true)" -gt "$said" ] || [ $k -ge 3000 ]; do
-        k=$((k + 1))
-        sleep 0.1
-    done
-    [ $k -lt 3000 ] || fail "nobody says that the devices start again: $(tail -5 early.log)"
+    said=$(restarts early devices)
+    kill_one early "$1"
+    wait_restart early "$said" devices
     grep -q "worker $1 .* was ended by signal 9\|worker $1[ ,].* was lost\|worker $1 .* was closed" early.log || fail "nobody says who was lost: $(tail -5 early.log)"
-}
-stop() {
-    kill -TERM "$job_pid"
-    code=0
-    wait "$job_pid" || code=$?
-    job_pid=
-    [ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 early.log)"
 }
 # Each of three workers is lost, twice, and once before any step after the last loss. There is no checkpoint, so all go on from copies in memory.
 begin --set checkpoint.every=0s
@@ -160,7 +116,7 @@ lose 3
 lose 1
 wait_steps "$(lines_of)"
 grep -q 'all devices start again from their copies in memory after step [1-9]' early.log || fail "nobody has a copy: $(cat early.log)"
-stop
+ended early
 train drop calm-early --set train.steps="$(newest early)" --set train.eval_every=10000000
 told calm-early | grep step/1 >a.txt
 told early | grep step/1 >b.txt
@@ -174,12 +130,11 @@ lose 2
 grep -q 'device [123] has no memory for two copies of its state' early.log || fail "nobody says that there are no copies: $(cat early.log)"
 grep -q 'all devices start again from the checkpoint after step' early.log || fail "a loss does not lead to the checkpoint: $(tail -5 early.log)"
 wait_steps "$(lines_of)"
-stop
+ended early
 rm -rf early
 begin
 mkdir -p early/checkpoints/0000000001 # a damaged one: not none
-victim_of 2
-kill -9 "$victim"
+kill_one early 2
 code=0
 wait "$job_pid" || code=$?
 job_pid=
