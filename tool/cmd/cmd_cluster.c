@@ -16,6 +16,7 @@
 #include "launch/hosts.h"
 #include "tool/cluster/burst.h"
 #include "tool/cluster/cluster.h"
+#include "tool/cluster/fleet.h"
 #include "tool/cluster/markets.h"
 #include "tool/cluster/nodes.h"
 #include "tool/cluster/notice.h"
@@ -353,6 +354,15 @@ static ru_status run_burst(ru_cmd_in *in, ru_err *err)
     return ru_cmd_flag(in, "guard") ? ru_burst_guard(&o, err) : ru_burst_run(&o, in->arena, err);
 }
 
+/* A service on burstable machines that come and go. */
+static ru_status run_fleet(ru_cmd_in *in, ru_err *err)
+{
+    ru_fleet_run_options o;
+    RU_TRY(rui_fleet_load(in->args[0], in->arena, &o, err));
+    o.patience_ns = ru_cmd_i64(in, "for");
+    return ru_fleet_run(&o, in->arena, err);
+}
+
 static ru_status explain_service(ru_cmd_in *in, ru_err *err)
 {
     ru_burst_options o;
@@ -510,9 +520,12 @@ static const ru_opt user_opts[] = {
 static const ru_opt drain_opts[] = {OPT_CLUSTER,
                                     RU_OPT(FLAG, "resume", NULL, "the node takes work again")};
 
+#define OPT_FOR                                                                         \
+    RU_OPT(TIME, "for", "TIME", "end after so long; 0s: at a stop signal", .def = "0s", \
+           RU_IN(0, 1e16))
+static const ru_opt fleet_opts[] = {OPT_FOR};
 static const ru_opt burst_opts[] = {
-    RU_OPT(TIME, "for", "TIME", "end after so long; 0s: at a stop signal", .def = "0s",
-           RU_IN(0, 1e16)),
+    OPT_FOR,
     RU_OPT(FLAG, "guard", NULL,
            "wait for the end of standard input, then take the quota away (what `burst` starts)")};
 
@@ -547,6 +560,8 @@ static const ru_cmd subs[] = {
         down_opts, run_down),
     SUB("burst", "let a service run as fast as its processor credits allow; explain says why",
         "SERVICE.yaml", 1, burst_opts, run_burst),
+    SUB("fleet", "serve on as many burstable machines as requests need, planned by the hour",
+        "FLEET.yaml", 1, fleet_opts, run_fleet),
     SUB("scheduler",
         "be a scheduler of a cluster (what `up` starts); where another one leads, wait behind it",
         NULL, 0, scheduler_opts, run_scheduler),
