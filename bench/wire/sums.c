@@ -329,7 +329,8 @@ static ru_status prepare(bench *t, ru_err *err)
     return RU_OK;
 }
 
-/* Transfers alone in turns with the methods: what they take then is part of the bound. */
+/* Transfers alone in turns with the methods: what they take then is part of the bound, and
+ * predictions are for links as they were beside the steps. */
 static ru_status turns(bench *t, ru_err *err)
 {
     double links_s[ROUNDS];
@@ -345,6 +346,11 @@ static ru_status turns(bench *t, ru_err *err)
         }
     }
     t->transfer_s = ru_bench_stat_of(links_s, t->rounds).median;
+    for (uint32_t m = 0; m < METHODS; m++) {
+        rui_sums_job ran = t->jobs[m];
+        RU_TRY(plan(t, m, err));
+        t->jobs[m] = ran;
+    }
     return RU_OK;
 }
 
