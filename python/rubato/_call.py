@@ -1,8 +1,18 @@
 """Calls of the library: a status becomes an exception with the library's sentence."""
+import _thread
+import atexit
 import os
 import threading
 
-from ._rubato import ffi, lib
+# How long a thread that waits for its team spins, as in the program (tool/run.c). libgomp reads it once, when it is loaded.
+_brief = not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ)
+if _brief:
+    os.environ["GOMP_SPINCOUNT"] = "5000"
+try:
+    from ._rubato import ffi, lib
+finally:
+    if _brief:
+        del os.environ["GOMP_SPINCOUNT"]
 
 _forks = 0  # of this process since the package was loaded: threads of the library do not live on in a child
 
@@ -80,6 +90,9 @@ def check(status, err, where=None):
     raise error
 
 
+_calls = set()  # of threads of their own, that have not ended
+
+
 def heard(call, last=lambda: None):
     """call(), then last(). Where Ctrl-C comes meanwhile it is raised at once: the call ends by itself, and last() follows it."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
@@ -87,35 +100,47 @@ def heard(call, last=lambda: None):
             return call()
         finally:
             last()
-    lock, ended, left, said = threading.Lock(), threading.Event(), [], []
+    lock, ended, begun, left, said = threading.Lock(), threading.Event(), [], [], []
 
     def run():
+        with lock:
+            if left:
+                return
+            begun.append(True)
+            _calls.add(ended)
         try:
             said.append((call(), None))
         except BaseException as e:
             said.append((None, e))
         with lock:
             ended.set()
-        if left:
+            gone = bool(left)
+        if gone:
             said.clear()
             last()
+        _calls.discard(ended)
 
-    thread = threading.Thread(target=run, name="rubato-call")
     try:
-        thread.start()
+        _thread.start_new_thread(run, ())  # Thread.start() is not whole where Ctrl-C comes inside of it
         ended.wait()
     except BaseException:
         with lock:
-            if thread.ident is not None and not ended.is_set():
-                left.append(True)
-                raise
-        last()
+            goes_on = bool(begun) and not ended.is_set()
+            left.append(True)
+        if not goes_on:
+            last()
         raise
     last()
     value, error = said.pop()
     if error is not None:
         raise error
     return value
+
+
+@atexit.register
+def _wait():  # they compute with what the process takes down
+    for ended in list(_calls):
+        ended.wait()
 
 
 def path_bytes(path):

@@ -386,14 +386,13 @@ class Package(unittest.TestCase):
             self.assertTrue(net._lock.locked(), "it was done before")
         with self.assertRaises(ValueError):
             net.predict(memoryview(bytes(4 * n * n)).cast("f", (n, n)))
-        for t in threading.enumerate():
-            if t.name == "rubato-call":
-                t.join()
+        while rubato._call._calls:
+            time.sleep(0.01)
         self.assertFalse(net._lock.locked())
         self.assertIsNone(net._file)
 
         def ask():
-            while not [t for t in threading.enumerate() if t.name == "rubato-call"]:
+            while not rubato._call._calls:
                 pass
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -427,6 +426,16 @@ class Package(unittest.TestCase):
             time.sleep(0.01)
         with self.assertRaisesRegex(rubato.RubatoError, "held"):
             rubato.train("job.yaml", out="held").wait()
+
+    def test_threads_that_wait_soon_sleep(self):
+        """As in the program; what the environment says about it stays, and nobody else is told."""
+        for told, spins in ({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"):
+            env = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+            p = subprocess.run([sys.executable, "-c", "import os, sys; sys.path.insert(0, %r); import rubato; rubato.load; print(os.environ.get('GOMP_SPINCOUNT'))"
+                                % os.path.dirname(os.path.dirname(rubato.__file__))], env={**env, **told, "OMP_DISPLAY_ENV": "VERBOSE"},
+                               capture_output=True, text=True, check=True)
+            self.assertIn("GOMP_SPINCOUNT = '%s'" % spins, p.stderr)
+            self.assertEqual(p.stdout.strip(), str(told.get("GOMP_SPINCOUNT")))
 
     def test_the_program_answers(self):
         answer = rubato.plan("share", {"batch": 64, "speed": [300, 100], "now": [32, 32]})
