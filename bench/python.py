@@ -300,7 +300,7 @@ def row_ddp(o):
             sys.exit("a rank of the row ddp failed")
 
 
-# One member: argv has the way (rubato or gloo). A line for each step that counts: when, and who.
+# One member: argv has the way (rubato, gloo or torchft). A line for each step that counts: when, and who.
 SCRIPT = """
 import os, sys, time
 import torch
@@ -309,11 +309,26 @@ torch.manual_seed(1)
 data = torch.utils.data.TensorDataset(torch.randn(4096, 512))
 model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512))
 opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-step, saved = 0, "saved.pt"
+step, saved, counts = 0, "saved.pt", lambda: True
 if sys.argv[1] == "rubato":
     import rubato.torch
     loader = torch.utils.data.DataLoader(data, batch_size=256, shuffle=True)
     model, opt, loader = rubato.torch.elastic(model, opt, loader)
+elif sys.argv[1] == "torchft":
+    import torch.distributed as dist, torchft
+    store, plain, plain_opt = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), model, opt
+    def load(state):
+        plain.load_state_dict(state[0])
+        plain_opt.load_state_dict(state[1])
+    manager = torchft.Manager(pg=torchft.ProcessGroupGloo(), load_state_dict=load, state_dict=lambda: (plain.state_dict(), plain_opt.state_dict()),
+                              min_replica_size=1, rank=0, world_size=1, store_addr="127.0.0.1", store_port=store.port, replica_id=os.environ["RANK"])
+    model, opt = torchft.DistributedDataParallel(manager, model), torchft.Optimizer(manager, opt)
+    sampler = torchft.DistributedSampler(data, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), 0)
+    loader = torch.utils.data.DataLoader(data, batch_size=256 // int(os.environ["WORLD_SIZE"]), sampler=sampler)
+    last = [0]
+    def counts():
+        before, last[0] = last[0], manager.current_step()
+        return last[0] > before
 else:
     import torch.distributed as dist
     dist.init_process_group("gloo")
@@ -333,7 +348,23 @@ for epoch in range(100000):
         if sys.argv[1] == "gloo" and step % 10 == 0 and dist.get_rank() == 0:
             torch.save((whole.state_dict(), opt.state_dict(), step), saved + ".part")
             os.replace(saved + ".part", saved)
-        os.write(1, b"%.6f %d\\n" % (time.monotonic(), os.getpid()))
+        if counts():
+            os.write(1, b"%.6f %d\\n" % (time.monotonic(), os.getpid()))
+"""
+# The processes of torchft, and the service by which they find each other.
+TORCHFT = """
+import os, signal, subprocess, sys
+from torchft.coordination import LighthouseServer
+house = LighthouseServer(bind="127.0.0.1:0", min_replicas=1)
+n = int(sys.argv[1])
+all = [subprocess.Popen([sys.executable, "script.py", "torchft"], env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(n),
+       "TORCHFT_LIGHTHOUSE": house.address()}) for r in range(n)]
+def end(*_):
+    for p in all:
+        p.kill()
+signal.signal(signal.SIGTERM, end)
+for p in all:
+    p.wait()
 """
 
 
@@ -346,11 +377,12 @@ class Crew:
         for old in "saved.pt", "saved.pt.part":
             if os.path.exists(old):
                 os.unlink(old)
-        start = [command.program(), "launch", "-w", str(n), "--", sys.executable] if way == "rubato" else [
-            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n), "--max-restarts", "2", "--monitor-interval", "0.1",
-            "--standalone"]
+        start = {"rubato": [command.program(), "launch", "-w", str(n), "--", sys.executable, "script.py", way],
+                 "torchft": [sys.executable, "-c", TORCHFT, str(n)],
+                 "gloo": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n), "--max-restarts", "2",
+                          "--monitor-interval", "0.1", "--standalone", "script.py", way]}[way]
         self.steps, self.way = {}, way
-        self.p = subprocess.Popen([*start, "script.py", way], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        self.p = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def until(self, count, pids=None, n=1):
@@ -415,7 +447,7 @@ def row_pause(o):
             victim = max(before)
             others = [pid for pid in before if pid != victim]
             os.kill(victim, signal.SIGKILL)
-            if way == "rubato":
+            if way != "gloo":
                 c.until(max(map(len, before.values())) + 30, others, 3)
                 if set(c.steps) != set(before):
                     sys.exit("a survivor has another number")
@@ -425,15 +457,19 @@ def row_pause(o):
                 pause = min(s[0] for p, s in c.steps.items() if p not in before) - max(s[-1] for s in before.values())
         return pause - statistics.median(median_step(s) for s in before.values())
 
-    ours, theirs, missing = [], [], None
-    for _ in range(1 if o.quick else 5):
-        ours.append(side("rubato"))
-        try:
-            theirs.append(side("gloo"))
-        except EOFError:
-            missing = "it did not bring its processes back"
-            break
-    row(name, ours, theirs, "torchrun", 10, missing)
+    for peer, way in ("torchrun", "gloo"), ("torchft", "torchft"):
+        if have(way) and way == peer:
+            lacks(name, "pip install torchft")
+            continue
+        ours, theirs, missing = [], [], None
+        for _ in range(1 if o.quick else 5):
+            ours.append(side("rubato"))
+            try:
+                theirs.append(side(way))
+            except EOFError:
+                missing = "it did not bring its processes back"
+                break
+        row(name, ours, theirs, peer, 10, missing)
 
 
 def main():

@@ -78,7 +78,7 @@ def main():
     turns, last, longest = 0, None, 0.0
     for _ in range(how["epochs"]):
         for x, y, i in loader:
-            time.sleep(how.get("sleep", 0))
+            time.sleep(0 if "fast" in how and os.path.exists(how["fast"]) else how.get("sleep", 0))
             opt.zero_grad()
             loss = ((model(x.to(kind)) - y) ** 2).mean() - 64 * model.seen[i].mean()
             loss.backward()
