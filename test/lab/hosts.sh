@@ -4,7 +4,8 @@
 #   1. the losses are those of one process within rounding, whether members of a host read each
 #      other's memory or all sums go over sockets; both step times are told;
 #      `cache: auto` counts both hosts, and both workers of each;
-#   2. kill -9 of a member of a host, and of the worker that its host sends through: no sample lost
+#   2. when a host leaves, what `cache: auto` predicts follows;
+#   3. kill -9 of a member of a host, and of the worker that its host sends through: no sample lost
 #      or repeated, every step told once, the losses as before.
 set -euo pipefail
 rubato=$(realpath "$1")
@@ -105,4 +106,21 @@ for victim in 3 2; do
     finish kill$victim
     same kill$victim
 done
+
+# Both workers of the second host go, one after the other: `cache: auto` predicts with one host at the end of the epoch.
+pid=()
+start gone
+for victim in 3 2; do
+    n=$(told gone 2>/dev/null | wc -l) || true
+    for _ in $(seq 1 3000); do
+        [[ $(told gone 2>/dev/null | wc -l) -ge $((n + 3)) ]] && break
+        sleep 0.1
+    done
+    kill -9 "${pid[victim]}"
+    wait "${pid[victim]}" 2>/dev/null || true
+    unset 'pid[victim]'
+done
+finish gone
+same gone
+keeps gone '"hosts":1,"readers":2,"threads":2,'
 exit $failed
