@@ -72,6 +72,15 @@ ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what, 
     return RU_OK;
 }
 
+static void stop(rui_side *s)
+{
+    if (s->process != NULL) { /* it removes the groups of its instances */
+        ru_process_kill(s->process, SIGTERM);
+        (void)ru_process_wait(s->process);
+    }
+    rui_side_end(s);
+}
+
 ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *what, rui_load l,
                            rui_promise_page *p)
 {
@@ -88,11 +97,7 @@ ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *
     l.seconds = seconds;
     st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
     st = st == RU_OK ? rui_promise_read(w, &s, what, p) : st;
-    if (s.process != NULL) { /* it removes the groups of its instances */
-        ru_process_kill(s.process, SIGTERM);
-        (void)ru_process_wait(s.process);
-    }
-    rui_side_end(&s);
+    stop(&s);
     p->spent_usd -= before.spent_usd;
     p->gb_s -= before.gb_s;
     p->requests -= before.requests;
@@ -176,6 +181,47 @@ static ru_status replay(bench *w)
     return batches(w, "batch, MAP", &map, w->b->quick ? w->seconds : 600, w->b->quick ? 2 : 60);
 }
 
+/* A server that knows one rate, then twice as many requests come, then a fourth of these: what is
+ * late while an old choice is in force counts too. */
+static ru_status drift(bench *w)
+{
+    static const double times[] = {1, 2, 0.5};
+    static const char *const names[] = {"batch, drift: late at the rate that it knows",
+                                        "batch, drift: late after the rate is twice as high",
+                                        "batch, drift: late after it is a fourth of that"};
+    const char *const argv[] = {w->rubato,     "serve", w->path,    "-l",           "0",
+                                "--json",      "--slo", SLO,        "--batch",      "32",
+                                "--functions", "local", "--memory", "512:1536:512", NULL};
+    double late[RU_ARRAY_LEN(times)][RU_BENCH_ROUNDS_MAX];
+    if (!ru_bench_wants(w->b, "batch, drift")) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < w->rounds; k++) {
+        rui_side s = {0};
+        ru_status st = rui_side_begin(argv, &s, w->err);
+        for (uint32_t i = 0; st == RU_OK && i <= RU_ARRAY_LEN(times); i++) {
+            uint32_t phase = i > 0 ? i - 1 : 0; /* the first one is learned from */
+            const rui_load l = {.address = s.address,
+                                .request = w->request.p,
+                                .size_bytes = w->request.n,
+                                .conns = RUI_PROMISE_CONNS,
+                                .per_s = times[phase] * BATCH_S,
+                                .seconds = w->seconds,
+                                .seed = 4 * k + i + 1,
+                                .promise_ns = SLO_NS};
+            st = rui_load_run(&l, &w->out, w->err);
+            const rui_load_count *c = &w->out.of_kind[0];
+            late[phase][k] = 100 * (double)c->late / (double)(c->n > 0 ? c->n : 1);
+        }
+        stop(&s);
+        RU_TRY(st);
+    }
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(times); i++) {
+        RU_TRY(rui_promise_add(w, names[i], "%", 5, late[i]));
+    }
+    return RU_OK;
+}
+
 ru_status ru_bench_promise(ru_bench *b, ru_err *err)
 {
     static const char job[] = "name: promise\nmodel: {zoo: mlp, hidden: [2048, 2048]}\n"
@@ -192,6 +238,7 @@ ru_status ru_bench_promise(ru_bench *b, ru_err *err)
     rui_bench_request(&w.request, "promise", 784, "[1,1,28,28]");
     RU_TRY(batches(&w, "batch, Poisson", NULL, w.seconds, w.seconds / 3));
     RU_TRY(replay(&w));
+    RU_TRY(drift(&w));
     RU_TRY(rui_promise_sizes(&w));
     return rui_promise_beside(&w);
 }

@@ -280,6 +280,13 @@ static ru_status at_load(bench *w, const core *c, double part)
     return judge(w, c, part, &f);
 }
 
+static bool wants(const bench *w, double part)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "beside, load %.1f", part);
+    return ru_bench_wants(w->b, name);
+}
+
 ru_status rui_promise_beside(bench *w)
 {
     static const char job[] = "name: promise-training\nmodel: {zoo: mlp, hidden: [512, 512]}\n"
@@ -289,7 +296,13 @@ ru_status rui_promise_beside(bench *w)
     const char *path = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
     uint32_t cores[2];
     core c = {0};
-    if (!ru_bench_wants(w->b, "beside")) {
+    /* in quick rounds the others only when they are named */
+    bool all = !w->b->quick || !ru_bench_wants(w->b, "beside, load");
+    uint32_t n_loads = all ? RU_ARRAY_LEN(loads) : 3, wanted = 0;
+    for (uint32_t k = 0; k < n_loads; k++) {
+        wanted += wants(w, loads[k]) ? 1 : 0;
+    }
+    if (wanted == 0) {
         return RU_OK;
     }
     if (ru_thread_cores_list(cores, 2) < 2) {
@@ -302,8 +315,8 @@ ru_status rui_promise_beside(bench *w)
     RU_TRY(path != NULL ? ru_file_replace(path, job, sizeof job - 1, w->err)
                         : RU_FAIL(w->err, RU_E_MEM, "no memory for a path"));
     RU_TRY(speed(w, &c));
-    for (uint32_t k = 0; k < (w->b->quick ? 3 : RU_ARRAY_LEN(loads)); k++) {
-        RU_TRY(at_load(w, &c, loads[k]));
+    for (uint32_t k = 0; k < n_loads; k++) {
+        RU_TRY(wants(w, loads[k]) ? at_load(w, &c, loads[k]) : RU_OK);
     }
     return RU_OK;
 }
