@@ -263,6 +263,7 @@ static ru_status rows(bench *t, ru_err *err)
     if (ru_bench_wants(t->b, "back with 10,000 jobs of history")) {
         RU_TRY(journal(t, "history", history, true, err));
     }
+    RU_TRY(ru_bench_cluster_day(t->b, err));
     return ru_bench_cluster_jobs(t->b, err);
 }
 

@@ -9,5 +9,8 @@
 ru_status ru_bench_cluster(ru_bench *b, ru_err *err);
 /* cluster_jobs.c: its rows of real jobs. */
 ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err);
+/* cluster_day.c: rows in virtual time. Errors: RU_E_BUG for an invariant that broke, with its seed.
+ */
+ru_status ru_bench_cluster_day(ru_bench *b, ru_err *err);
 
 #endif

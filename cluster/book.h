@@ -18,7 +18,7 @@
 
 enum {
     RU_BOOK_LIVE_MAX = 12000, /* jobs that have not ended */
-    RU_BOOK_NODES_MAX = 255,
+    RU_BOOK_NODES_MAX = 1024,
     RU_BOOK_USERS_MAX = 255,
     RU_BOOK_WEIGHT_MAX = 1000,
     RU_BOOK_SPREAD_MAX = 16, /* nodes of a job */
