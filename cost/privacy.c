@@ -108,6 +108,12 @@ void ru_privacy_add(ru_privacy *p, double share)
     }
 }
 
+/* (epsilon, delta) of divergences of that order. */
+static double epsilon_at(double order, double spent, double delta)
+{
+    return spent + ru_num_log((order - 1) / order) - ru_num_log(delta * order) / (order - 1);
+}
+
 double ru_privacy_epsilon(ru_privacy *p, double delta, double share)
 {
     double least = (double)INFINITY;
@@ -119,8 +125,17 @@ double ru_privacy_epsilon(ru_privacy *p, double delta, double share)
         if (spent == 0) {
             return 0; /* nothing was told */
         }
-        double e = spent + ru_num_log((a - 1) / a) - ru_num_log(delta * a) / (a - 1);
-        least = fmin(least, e);
+        least = fmin(least, epsilon_at(a, spent, delta));
+    }
+    return fmax(least, 0);
+}
+
+double ru_privacy_known(double noise, double rounds, double delta)
+{
+    double least = rounds > 0 ? (double)INFINITY : 0;
+    for (uint32_t k = 0; k < RU_PRIVACY_ORDERS && rounds > 0; k++) {
+        double a = order_at(k);
+        least = fmin(least, epsilon_at(a, rounds * a / (2 * noise * noise), delta));
     }
     return fmax(least, 0);
 }

@@ -30,6 +30,9 @@ RU_MUST_USE ru_status ru_privacy_open(double noise, ru_arena *arena, ru_privacy 
 void ru_privacy_add(ru_privacy *p, double share);
 /* Of all rounds so far; 0 < delta < 1. With `share` above 0 as if one more such round had been. */
 double ru_privacy_epsilon(ru_privacy *p, double delta, double share);
+/* What `rounds` rounds tell about a client that was in each of them, where everybody knows that it
+ * was: no sampling hides it. Of a noise as ru_privacy_open takes it. */
+double ru_privacy_known(double noise, double rounds, double delta);
 /* The account itself, to be kept: the divergence of each order. */
 double *ru_privacy_orders(ru_privacy *p); /* [RU_PRIVACY_ORDERS] */
 

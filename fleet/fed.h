@@ -104,6 +104,9 @@ void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx);
 uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
 /* What the rounds that were merged tell about a client, for `delta`; < 0: nobody counts. */
 double ru_fed_epsilon(const ru_fed *f);
+/* The same of one client: the less of that and of the rounds that averaged its answer, as if
+ * everybody knew which these were. */
+double ru_fed_epsilon_of(const ru_fed *f, uint32_t client);
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);
 /* Will the answer to `task` be averaged, if it comes now? */

@@ -327,6 +327,11 @@ static void test_rounds_end_with_privacy(void **state)
     round_of(&b, 10);
     round_of(&b, 20);
     assert_false(b.done);
+    for (uint32_t i = 0; i < N; i++) { /* by the rounds of each */
+        double known = ru_privacy_known(2, ru_fed_audit(b.f, i).picks, 1e-5);
+        double all = ru_fed_epsilon(b.f);
+        assert_near(ru_fed_epsilon_of(b.f, i), known < all ? known : all, 1e-12);
+    }
     int64_t bytes = ru_fed_saved_bytes(b.f, false);
     void *data = ru_arena_alloc(&a, bytes, 8);
     ru_wire_out o = ru_wire_out_into(data, bytes);

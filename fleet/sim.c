@@ -598,6 +598,14 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     out->decision_mean_s = s->decided.n > 0 ? s->decided.sum_s / s->decided.n : 0;
     out->decisions = s->decided.n;
     out->epsilon = s->fed != NULL ? ru_fed_epsilon(s->fed) : -1;
+    out->client_epsilon = out->epsilon;
+    for (uint32_t i = 0, most = 0; out->epsilon >= 0 && i < opt->split.clients; i++) {
+        uint32_t picks = ru_fed_audit(s->fed, i).picks;
+        if (i == 0 || picks > most) {
+            most = picks;
+            out->client_epsilon = ru_fed_epsilon_of(s->fed, i);
+        }
+    }
     out->spent = s->spent;
     out->rounds_per_s = took > 0 ? (s->round - s->first) / took : 0;
     ru_local_close(s->local);

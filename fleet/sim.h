@@ -35,7 +35,8 @@ typedef struct ru_fed_sim_result {
     double rounds_per_s;                     /* likewise, all included */
     uint32_t decisions;
     double epsilon; /* federated.privacy.noise: what all rounds tell about one client; < 0: none */
-    bool spent;     /* another round might tell more than federated.privacy.epsilon */
+    double client_epsilon; /* the largest of one client (ru_fed_epsilon_of) */
+    bool spent;            /* another round might tell more than federated.privacy.epsilon */
 } ru_fed_sim_result;
 
 /* Errors: those of ru_train_rounds, ru_split_open and ru_local_open; RU_E_DATA for a snapshot that

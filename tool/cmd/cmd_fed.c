@@ -162,7 +162,8 @@ static ru_status write_figures(ru_cmd_in *in, const ru_fed_sim_result *r, ru_err
                 {"decision_most_ms", r->decision_most_s * 1e3},
                 {"peak_bytes", (double)ru_self_rss_peak_bytes()},
                 {"accuracy", ru_metrics_get(&r->train.summary.metrics, "accuracy")},
-                {"epsilon", r->epsilon}};
+                {"epsilon", r->epsilon},
+                {"client_epsilon", r->client_epsilon}};
     ru_text_put(&t, "{\"schema\":\"rubato.fed.simulation/1\"");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         if (rows[k].value >= 0) { /* without classes no accuracy, without noise no epsilon */

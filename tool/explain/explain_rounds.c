@@ -121,6 +121,11 @@ static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *aren
     ru_table_col(&t, "tier", RU_TABLE_RIGHT);
     ru_table_col(&t, "takes", RU_TABLE_RIGHT);
     ru_table_col(&t, "picks", RU_TABLE_RIGHT);
+    const json_t *last = json_array_get(rounds, json_array_size(rounds) - 1);
+    bool told = json_object_get(last, "epsilon") != NULL;
+    if (told) {
+        ru_table_col(&t, "epsilon", RU_TABLE_RIGHT);
+    }
     size_t rest = 0;
     for (size_t k = json_array_size(rounds); k-- > 0;) {
         const json_t *clients = json_object_get(json_array_get(rounds, k), "clients");
@@ -143,12 +148,21 @@ static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *aren
             }
             ru_table_ns(&t, (int64_t)(number(c, "seconds") * 1e9));
             ru_table_i64(&t, whole(c, "picks"));
+            if (told) {
+                put_number(number(c, "epsilon"), &t);
+            }
         }
     }
     if (json_object_size(seen) == 0) { /* of a simulation */
         return RU_OK;
     }
     RU_TRY(ru_tell_table(out, "clients", "clients of these rounds", &t, err));
+    if (told) {
+        ru_tell_note(
+            out, "client_epsilon_note",
+            "  epsilon of a client: of the rounds that averaged its answer, as if everybody "
+            "knew which;\n  never more than that of all rounds, which the job bounds");
+    }
     if (rest > 0) {
         ru_tell_i64(out, "clients_more", (int64_t)rest);
         ru_text_putf(out->text, "  and %zu more\n", rest);
