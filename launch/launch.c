@@ -765,6 +765,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
                                       : l.code != 0 ? l.code
                                       : l.stopping  ? 0
                                                     : 1,
-                              .lost = l.lost && !l.summary};
+                              .lost = l.lost && !l.summary,
+                              .step = l.told};
     return st;
 }

@@ -42,6 +42,7 @@ typedef struct ru_launch_result {
     const char *out; /* run directory */
     int code;        /* exit code of the job */
     bool lost;       /* it ended because workers were killed, or lost others */
+    int64_t step;    /* the last that was told */
 } ru_launch_result;
 
 /* Run the job to its end. Errors: those of opening the run directory and of starting processes;

@@ -85,6 +85,7 @@ static void take_way(ru_job *job, const ru_way *w, const char **asked)
     }
     if (placed) {
         job->train.placed.devices = w->placed.devices;
+        job->train.placed.back = w->placed.back;
     }
 }
 
@@ -194,6 +195,7 @@ static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, const 
                   c.n, how, n, 1e3 * c.step_s, 1e-6 * (double)c.sent_bytes, single);
     *asked = c.asked;
     job->train.placed.devices = c.devices;
+    job->train.placed.back = c.back;
     return RU_OK;
 }
 
@@ -240,14 +242,14 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                                                    : ru_pipe_job_check(job, plan->workers_max, err);
 }
 
-/* Losses one after the other between which no newer state came. */
+/* Losses one after the other between which neither a newer state nor a further step came. */
 enum { LOSSES_MAX = 10 };
 
 /* Where the workers of a pipeline or placed step went on the last time, and the sets that they
  * wrote since. */
 typedef struct losses {
-    int fd; /* -1: none are kept */
-    int64_t before;
+    int fd;               /* -1: none are kept */
+    int64_t before, told; /* the furthest step so far */
     uint32_t n;
 } losses;
 
@@ -266,7 +268,8 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
     int64_t saved_step = saved ? info.at.step : 0, set = x->fd >= 0 ? ru_sets_step(x->fd) : 0;
     int64_t step = set > saved_step ? set : saved_step;
     const char *all = to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages";
-    x->n = step > x->before ? 0 : x->n + 1;
+    x->n = step > x->before || r->step > x->told ? 0 : x->n + 1;
+    x->told = r->step > x->told ? r->step : x->told;
     if (x->n >= LOSSES_MAX || (!saved && found != RU_E_MISSING)) { /* damaged: no way on */
         return false;
     }
