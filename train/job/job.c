@@ -171,6 +171,9 @@ static const ru_conf_field placed_fields[] = {
         "is the beginning of the names of its parameters, the longest one counts; layers without "
         "a name here are on device 1, and what only joins layers is where its first input is "
         "made; none: the best placement on the workers, from measured layers"),
+    RU_ROW(TEXT_LIST, ru_job_placed, back, "[]",
+           "layers or modules in the order in which they go backward, where the model leaves it "
+           "open; none: the reverse of their order forward, which is that of `devices`"),
     RU_ROW(F64, ru_job_placed, bytes_per_s, "2e9",
            "where Rubato chooses: bytes that a worker can send to another one in a second",
            RU_IN(1, 1e15)),

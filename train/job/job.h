@@ -109,6 +109,7 @@ typedef struct ru_job_pipeline {
 
 typedef struct ru_job_placed {
     ru_conf_pairs devices; /* layer -> device from 1, as ru_placing has them; n 0: by the plan */
+    ru_conf_texts back;    /* layers as they go back; n 0: in reverse */
     int64_t memory_bytes;  /* the older name of train.memory */
     int64_t latency_ns;
     double bytes_per_s;

@@ -67,6 +67,9 @@ typedef struct ru_placing {
                                counts; layers without one are on device 1, and a node that only
                                joins layers is where its first input is made */
     uint32_t n;
+    const char *const *back; /* [n_back] names as they go backward, where the graph leaves it open;
+                                none: the reverse of forward */
+    uint32_t n_back;
     uint32_t devices; /* 0: no placement, each unit is a part */
     bool idle;        /* a device may have nothing */
 } ru_placing;
@@ -74,8 +77,9 @@ typedef struct ru_placing {
 typedef struct ru_placed {
     const char **name; /* [n] of each part: the layer, or node, with which it begins */
     uint32_t *device;  /* [n] from 0 */
-    uint32_t *order;   /* [n] parts as they compute, each device its own; backward in reverse. What
-                          the graph leaves open goes by the list of ru_placing */
+    uint32_t *order;   /* [n] parts as they go forward, each device its own. What the graph leaves
+                          open goes by the list of ru_placing */
+    uint32_t *back;    /* [n] and backward */
     uint32_t n;        /* those of ru_stages */
 } ru_placed;
 

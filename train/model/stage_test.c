@@ -297,10 +297,15 @@ static void backward(rig *r, uint32_t k, uint32_t j, int64_t step)
     }
 }
 
-/* The k-th stage that goes forward; going back is the reverse. */
+/* The k-th stage that goes forward, and the k-th that goes back. */
 static uint32_t turn(const rig *r, uint32_t k)
 {
     return r->placed.n > 0 ? r->placed.order[k] : k;
+}
+
+static uint32_t turn_back(const rig *r, uint32_t k)
+{
+    return r->placed.n > 0 ? r->placed.back[k] : r->stages.n - 1 - k;
 }
 
 /* The new value of a parameter that a later stage has too. */
@@ -324,8 +329,8 @@ static float staged_step(rig *r, int64_t step)
         }
     }
     for (uint32_t j = 0; j < MICRO; j++) {
-        for (uint32_t k = r->stages.n; k-- > 0;) {
-            backward(r, turn(r, k), j, step);
+        for (uint32_t k = 0; k < r->stages.n; k++) {
+            backward(r, turn_back(r, k), j, step);
         }
     }
     for (uint32_t k = 0; k < r->stages.n; k++) {
@@ -377,6 +382,8 @@ static void same_states(rig *r)
 /* The second block of layer2 on another device, a branch of layer3 on a third one. */
 static const ru_conf_pair blocks[] = {
     {"layer3.0.downsample.0", 3}, {"layer2.1", 2}, {"layer4.1.conv2", 1}, {"layer4", 2}};
+static const char *const branch_back[] = {"layer3.0.downsample.0"};
+static const char *const fan_back[] = {"a", "b", "c"}; /* not in reverse */
 /* The second reader of three is elsewhere; its gradient is added between those of the others. */
 static const ru_conf_pair fan[] = {{"first", 2}, {"b", 2}};
 
@@ -398,7 +405,7 @@ static const model models[] = {
     {.name = "fan",
      .x = {.dtype = RU_F32, .rank = 1, .dims = {7}},
      .y = {.dtype = RU_I64},
-     .placing = {.at = fan, .n = RU_ARRAY_LEN(fan), .devices = 2}},
+     .placing = {.at = fan, .n = RU_ARRAY_LEN(fan), .back = fan_back, .n_back = 3, .devices = 2}},
     {.name = "mlp",
      .zo = {.classes = CLASSES, .input = {7}, .input_rank = 1, .dropout = 0.3},
      .x = {.dtype = RU_F32, .rank = 1, .dims = {7}},
@@ -429,7 +436,8 @@ static const model models[] = {
      .zo = {.classes = CLASSES, .input = {3, 16, 16}, .input_rank = 3, .width = 8},
      .x = {.dtype = RU_F32, .rank = 3, .dims = {3, 16, 16}},
      .y = {.dtype = RU_I64},
-     .placing = {.at = blocks, .n = RU_ARRAY_LEN(blocks), .devices = 3}},
+     .placing =
+         {.at = blocks, .n = RU_ARRAY_LEN(blocks), .back = branch_back, .n_back = 1, .devices = 3}},
 };
 
 static void stages_are_the_step(void **state)
@@ -544,23 +552,27 @@ static void parts_go_in_their_order(void **state)
 {
     (void)state;
     const model *m = &models[RU_ARRAY_LEN(models) - 1];
-    uint32_t turn_of[STAGES_MAX], of_device[3] = {0}, branch = 0, main = 0;
+    uint32_t turn_of[STAGES_MAX], back_of[STAGES_MAX], of_device[3] = {0}, branch = 0, main = 0;
     rig r;
     open_rig(&r, m);
     assert_int_equal(r.placed.n, r.stages.n);
     for (uint32_t k = 0; k < r.placed.n; k++) {
         turn_of[r.placed.order[k]] = k;
+        back_of[r.placed.back[k]] = k;
         of_device[r.placed.device[k]]++;
     }
     for (uint32_t i = 0; i < r.stages.n_edges; i++) {
         const ru_stage_edge *e = &r.stages.edges[i];
         assert_true(turn_of[e->from] < turn_of[e->to]);
+        assert_true(back_of[e->from] > back_of[e->to]);
     }
     for (uint32_t k = 0; k < r.placed.n; k++) {
-        branch = strcmp(r.placed.name[k], "layer3.0.downsample.0") == 0 ? turn_of[k] : branch;
-        main = strcmp(r.placed.name[k], "layer3.0.conv1") == 0 ? turn_of[k] : main;
+        branch = strcmp(r.placed.name[k], "layer3.0.downsample.0") == 0 ? k : branch;
+        main = strcmp(r.placed.name[k], "layer3.0.conv1") == 0 ? k : main;
     }
-    assert_true(branch > 0 && branch < main); /* in the model it comes later */
+    assert_true(turn_of[branch] > 0 &&
+                turn_of[branch] < turn_of[main]); /* in the model it comes later */
+    assert_true(back_of[branch] < back_of[main]); /* as its list says; the reverse comes later */
     assert_int_equal(of_device[0], 5); /* up to layer2.0, layer3.0, its join, layer4.1.conv2, fc */
     assert_int_equal(of_device[1], 3); /* layer2.1, layer4.0, layer4.1.conv1 */
     assert_int_equal(of_device[2], 1);
@@ -620,6 +632,14 @@ static void wrong_places_are_named(void **state)
             fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
         }
     }
+    static const char *const back[] = {"fc9"};
+    ru_stages s;
+    ru_placed p;
+    ru_err err = {0};
+    const ru_placing in = {
+        .at = cases[3].at, .n = 1, .back = back, .n_back = 1, .devices = 2, .idle = true};
+    assert_int_equal(ru_stages_place(&r.graph, &co, &in, &r.arena, &s, &p, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "train.placed.back: the model has no layer 'fc9'"));
     close_rig(&r);
 }
 

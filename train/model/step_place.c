@@ -155,23 +155,28 @@ static size_t says(const placer *p, const char *entry, uint32_t unit)
     return is ? strlen(entry) : 0;
 }
 
+static ru_status check_name(const placer *p, const char *key, const char *name, ru_err *err)
+{
+    for (uint32_t u = 0; u < p->n; u++) {
+        if (says(p, name, u) > 0) {
+            return RU_OK;
+        }
+    }
+    return RU_FAIL(err, RU_E_CONFIG,
+                   "train.placed.%s: the model has no layer '%.80s'; its layers are %s", key, name,
+                   rui_layer_names(p->g, p->arena));
+}
+
 static ru_status check_entry(const placer *p, const ru_conf_pair *x, ru_err *err)
 {
     double d = x->value;
-    bool some = false;
     if (!(d >= 1 && d <= p->in->devices) || d != (double)(uint32_t)d) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.placed.devices: '%.80s' is on device %g, expected a whole number "
                        "from 1 to %u, the workers",
                        x->key, d, p->in->devices);
     }
-    for (uint32_t u = 0; u < p->n && !some; u++) {
-        some = says(p, x->key, u) > 0;
-    }
-    return some ? RU_OK
-                : RU_FAIL(err, RU_E_CONFIG,
-                          "train.placed.devices: the model has no layer '%.80s'; its layers are %s",
-                          x->key, rui_layer_names(p->g, p->arena));
+    return check_name(p, "devices", x->key, err);
 }
 
 /* The longest entry counts; key [n]: its place in the list, then the unit's in the model. */
@@ -287,6 +292,43 @@ static uint32_t find_runs(const placer *p, uint32_t *run_of, uint32_t *last, boo
     return n;
 }
 
+/* Where a unit stands in the list of those that go backward: by the longest entry; behind all: none
+ * is its. */
+static uint32_t place_back(const placer *p, uint32_t unit)
+{
+    uint32_t at = p->in->n_back;
+    size_t most = 0;
+    for (uint32_t i = 0; i < p->in->n_back; i++) {
+        size_t n = says(p, p->in->back[i], unit);
+        at = n > most ? i : at;
+        most = n > most ? n : most;
+    }
+    return at;
+}
+
+/* Runs as they go backward, e [n_e] between them: a run by that of its units which begins first,
+ * then the reverse of forward, in which they are numbered. */
+static ru_status order_back(const placer *p, const uint32_t *run_of, ru_part_edge *e, uint32_t n_e,
+                            uint32_t n, uint32_t *order, ru_err *err)
+{
+    uint64_t *key = RU_NEW(p->arena, uint64_t, n + 1);
+    if (key == NULL) {
+        return full(err);
+    }
+    memset(key, 0xff, n * sizeof *key);
+    for (uint32_t i = 0; i < p->in->n_back; i++) {
+        RU_TRY(check_name(p, "back", p->in->back[i], err));
+    }
+    for (uint32_t u = 0; u < p->n; u++) {
+        uint64_t k = (uint64_t)place_back(p, u) << 32 | (n - run_of[u]);
+        key[run_of[u]] = k < key[run_of[u]] ? k : key[run_of[u]];
+    }
+    for (uint32_t i = 0; i < n_e; i++) {
+        e[i] = (ru_part_edge){.from = e[i].to, .to = e[i].from};
+    }
+    return sequence(p, e, n_e, n, key, order, err);
+}
+
 /* Parts are numbered in the order of the model, so that gradients of a value that several parts
  * read are added as in one graph. */
 static ru_status number_runs(placer *p, uint32_t *run_of, uint32_t n, ru_err *err)
@@ -299,9 +341,10 @@ static ru_status number_runs(placer *p, uint32_t *run_of, uint32_t n, ru_err *er
     *o = (ru_placed){.n = n,
                      .device = RU_NEW(p->arena, uint32_t, n),
                      .order = RU_NEW(p->arena, uint32_t, n),
+                     .back = RU_NEW(p->arena, uint32_t, n),
                      .name = RU_NEW(p->arena, const char *, n)};
     if (e == NULL || first == NULL || order == NULL || part == NULL || o->device == NULL ||
-        o->order == NULL || o->name == NULL) {
+        o->order == NULL || o->back == NULL || o->name == NULL) {
         return full(err);
     }
     for (uint32_t i = 0; i < p->n_edges; i++) {
@@ -321,6 +364,10 @@ static ru_status number_runs(placer *p, uint32_t *run_of, uint32_t n, ru_err *er
     }
     for (uint32_t k = 0; k < n; k++) { /* runs came in the order in which they compute */
         o->order[k] = part[k];
+    }
+    RU_TRY(order_back(p, run_of, e, n_e, n, o->back, err));
+    for (uint32_t k = 0; k < n; k++) {
+        o->back[k] = part[o->back[k]];
     }
     for (uint32_t u = 0; u < p->n; u++) {
         run_of[u] = part[run_of[u]];

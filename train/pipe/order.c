@@ -59,11 +59,12 @@ void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t 
     }
 }
 
-void ru_pipe_order_placed(uint32_t n, uint32_t micro, ru_pipe_act *at)
+void ru_pipe_order_placed(uint32_t n, const uint32_t *back, uint32_t micro, ru_pipe_act *at)
 {
     for (uint32_t k = 0; k < 2 * n * micro; k++) {
         uint32_t i = k % (2 * n);
-        bool back = i >= n;
-        at[k] = (ru_pipe_act){.micro = k / (2 * n), .back = back, .part = back ? 2 * n - 1 - i : i};
+        bool goes_back = i >= n;
+        at[k] = (ru_pipe_act){
+            .micro = k / (2 * n), .back = goes_back, .part = goes_back ? back[i - n] : i};
     }
 }

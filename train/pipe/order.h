@@ -61,7 +61,7 @@ uint32_t ru_pipe_versions(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
 void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
                    uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at);
 /* The list of a worker with `n` parts of a placed step into `at` [2 * micro * n]: each micro-batch
- * forward through all of them, then back. */
-void ru_pipe_order_placed(uint32_t n, uint32_t micro, ru_pipe_act *at);
+ * forward through all of them, then backward in the order of `back` [n]. */
+void ru_pipe_order_placed(uint32_t n, const uint32_t *back, uint32_t micro, ru_pipe_act *at);
 
 #endif

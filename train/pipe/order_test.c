@@ -176,11 +176,16 @@ static void a_device_goes_through_its_parts(void **state)
         {.part = 0, .micro = 1, .back = true},
     };
     ru_pipe_act list[RU_ARRAY_LEN(want)];
-    ru_pipe_order_placed(2, 2, list);
+    static const uint32_t reverse[] = {1, 0}, same[] = {0, 1};
+    ru_pipe_order_placed(2, reverse, 2, list);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(want); k++) {
         assert_int_equal(list[k].part, want[k].part);
         assert_int_equal(list[k].micro, want[k].micro);
         assert_int_equal(list[k].back, want[k].back);
+    }
+    ru_pipe_order_placed(2, same, 2, list); /* as the plan says */
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(want); k++) {
+        assert_int_equal(list[k].part, want[k].back ? 1 - want[k].part : want[k].part);
     }
 }
 

@@ -276,29 +276,42 @@ static int64_t together_ns(const rui_units *a)
     return sum;
 }
 
+/* Equal ones in the order of the model. */
+static void by_start(const int64_t *start_ns, uint32_t n, uint32_t *order)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t to = k;
+        for (; to > 0 && start_ns[order[to - 1]] > start_ns[k]; to--) {
+            order[to] = order[to - 1];
+        }
+        order[to] = k;
+    }
+}
+
 static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choice *c, ru_err *err)
 {
     uint32_t n = a->placed.n;
     ru_conf_pair *at = RU_NEW(a->m->arena, ru_conf_pair, n);
     uint32_t *order = RU_NEW(a->m->arena, uint32_t, n), *device = RU_NEW(a->m->arena, uint32_t, n);
+    const char **behind = RU_NEW(a->m->arena, const char *, n);
     uint64_t used = 0;
-    if (at == NULL || order == NULL || device == NULL) {
+    if (behind == NULL || at == NULL || order == NULL || device == NULL) {
         return full(err);
     }
-    for (uint32_t k = 0; k < n; k++) { /* by start; equal ones in the order of the model */
-        uint32_t to = k;
-        for (; to > 0 && p->start_ns[order[to - 1]] > p->start_ns[k]; to--) {
-            order[to] = order[to - 1];
-        }
-        order[to] = k;
+    by_start(p->start_ns, n, order);
+    by_start(p->start_ns + n, n, device);
+    for (uint32_t k = 0; k < n; k++) {
+        behind[k] = a->placed.name[device[k]];
     }
     for (uint32_t k = 0; k < n; k++) {
         at[k] = (ru_conf_pair){a->placed.name[order[k]], p->device[order[k]] + 1};
         device[k] = p->device[k];
         used |= UINT64_C(1) << p->device[order[k]];
     }
-    *c = (ru_units_choice){
-        .devices = {.at = at, .n = n}, .n = n, .step_s = 1e-9 * (double)p->step_ns};
+    *c = (ru_units_choice){.devices = {.at = at, .n = n},
+                           .back = {.at = behind, .n = n},
+                           .n = n,
+                           .step_s = 1e-9 * (double)p->step_ns};
     for (; used != 0; used &= used - 1) {
         c->used++;
     }

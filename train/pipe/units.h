@@ -10,6 +10,7 @@
 
 typedef struct ru_units_choice {
     ru_conf_pairs devices;   /* of every unit, in the order in which they start */
+    ru_conf_texts back;      /* of every unit, in that in which they go backward */
     uint32_t n;              /* units */
     uint32_t used;           /* devices that have something; less than asked: no placement of all */
     double step_s, single_s; /* predicted; single_s 0: one device cannot hold it */

@@ -271,18 +271,17 @@ static void put_link(rui_pipe_worker *w, const ru_pipe_link *l, int64_t bytes)
     w->plan.bytes[w->n_links++] = bytes;
 }
 
-/* Of pieces, for the part `to` [to; back: behind all parts that go forward]: what the plan computes
- * first leaves first. */
+/* Of pieces: what the plan computes first leaves first, forward and then backward. */
 static void put_piece(rui_pipe_worker *w, uint32_t from, uint32_t to, const ru_stage_edge *e,
                       bool back, int64_t bytes)
 {
     const ru_placed *p = &w->seats.placed;
     uint32_t turn = 0;
     char name[64];
-    while (turn < p->n && p->order[turn] != (back ? e->from : e->to)) {
+    while (turn < p->n && (back ? p->back[turn] != e->from : p->order[turn] != e->to)) {
         turn++;
     }
-    turn = back ? 2 * p->n - turn : turn;
+    turn += back ? p->n : 0;
     (void)snprintf(name, sizeof name, "%s %u to %u", w->seats.called, w->seats.place[from] + 1,
                    w->seats.place[to] + 1);
     put_link(w,
@@ -476,8 +475,11 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
     so.batch = w->micro_n;
     so.accumulate = 1;
     if (is_placed(t->job)) {
-        const ru_placing in = {
-            .at = j->placed.devices.at, .n = j->placed.devices.n, .devices = w->opt->founders};
+        const ru_placing in = {.at = j->placed.devices.at,
+                               .n = j->placed.devices.n,
+                               .back = j->placed.back.at,
+                               .n_back = j->placed.back.n,
+                               .devices = w->opt->founders};
         w->schedule = RU_PIPE_SCHEDULE_FLUSH;
         RU_TRY(ru_stages_place(&t->model.train, &so, &in, w->arena, &w->stages, &w->seats.placed,
                                err));
@@ -490,6 +492,23 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
     RU_TRY(list_seats(w, err));
     RU_TRY(list_states(w, err));
     return list_links(w, err);
+}
+
+ru_status rui_pipe_list_placed(rui_pipe_worker *w, ru_err *err)
+{
+    const ru_placed *p = &w->seats.placed;
+    uint32_t *back = RU_NEW(w->arena, uint32_t, w->n_parts + 1), n = 0;
+    if (back == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    for (uint32_t k = 0; k < p->n; k++) {
+        const rui_pipe_part *own = rui_pipe_own(w, p->back[k]);
+        if (own != NULL) {
+            back[n++] = (uint32_t)(own - w->parts);
+        }
+    }
+    ru_pipe_order_placed(w->n_parts, back, w->micro, w->course.order);
+    return RU_OK;
 }
 
 static ru_status open_node(rui_pipe_worker *w, ru_err *err)

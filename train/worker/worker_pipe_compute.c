@@ -358,7 +358,7 @@ static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
     if (w->seats.placed.n > 0) {
-        ru_pipe_order_placed(w->n_parts, w->micro, c->order);
+        RU_TRY(rui_pipe_list_placed(w, err));
     } else if (!c->on) {
         ru_pipe_order(w->schedule, workers, w->at->stage, w->seats.replica, w->stages.n, w->micro,
                       c->order);

@@ -220,6 +220,8 @@ void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage);
 /* This process's part with that stage; NULL: it is another one's. */
 rui_pipe_part *rui_pipe_own(const rui_pipe_worker *w, uint32_t stage);
+/* worker_pipe.c: the course of a device, whose parts go back as the plan has them. */
+RU_MUST_USE ru_status rui_pipe_list_placed(rui_pipe_worker *w, ru_err *err);
 
 /* worker_pipe_compute.c */
 void rui_pipe_compute(void *self);
