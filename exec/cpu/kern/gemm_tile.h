@@ -12,6 +12,7 @@
 #include "exec/cpu/kern/isa.h"
 
 #if defined(__AVX512F__)
+#include <immintrin.h>
 enum { GEMM_BYTES = 64, GEMM_MR = 14 };
 #elif defined(__AVX__)
 enum { GEMM_BYTES = 32, GEMM_MR = 6 };
@@ -45,6 +46,23 @@ typedef struct gemm_tile {
     bool add;
 } gemm_tile;
 
+#if defined(__AVX512F__)
+/* The first n lanes of v, or all, to c (which is added first): memory beyond stays untouched. */
+RU_KERN_INLINE void put_some(GEMM_T *c, gemm_v v, int64_t n, bool add)
+{
+    const uint32_t some = n >= GEMM_W ? 0xffffu : (1u << n) - 1;
+    if (sizeof(GEMM_T) == 4) {
+        const __mmask16 m = (__mmask16)some;
+        v += add ? (gemm_v)_mm512_maskz_loadu_epi32(m, c) : (gemm_v){0};
+        _mm512_mask_storeu_epi32(c, m, (__m512i)v);
+    } else {
+        const __mmask8 m = (__mmask8)some;
+        v += add ? (gemm_v)_mm512_maskz_loadu_epi64(m, c) : (gemm_v){0};
+        _mm512_mask_storeu_epi64(c, m, (__m512i)v);
+    }
+}
+#endif
+
 /* Store one row of the tile. */
 RU_KERN_INLINE void put_row(const gemm_tile *t, GEMM_T *c, gemm_v v0, gemm_v v1)
 {
@@ -59,12 +77,19 @@ RU_KERN_INLINE void put_row(const gemm_tile *t, GEMM_T *c, gemm_v v0, gemm_v v1)
         vstore(c + GEMM_W, v1);
         return;
     }
+#if defined(__AVX512F__)
+    put_some(c, v0, t->n, t->add);
+    if (t->n > GEMM_W) {
+        put_some(c + GEMM_W, v1, t->n - GEMM_W, t->add);
+    }
+#else
     GEMM_T row[GEMM_NR];
     vstore(row, v0);
     vstore(row + GEMM_W, v1);
     for (int64_t j = 0; j < t->n; j++) {
         c[j] = t->add ? c[j] + row[j] : row[j];
     }
+#endif
 }
 
 /* `mr`, and one of ai and ak, are constants where this is inlined. */
