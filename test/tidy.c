@@ -309,55 +309,58 @@ static void test_pages(void **state)
 #endif
 #endif
 
+#ifndef RUI_SANITIZED
+static const char *const archives[][2] = {
+    {"base", "base"},
+    {"world", "world"},
+    {"env", "env"},
+    {"trace", "trace"},
+    {"cost", "cost"},
+    {"plan", "plan"},
+    {"exec", "exec"},
+    {"exec/cpu/ref", "ref"},
+    {"exec/cpu/kern", "kern"},
+    {"exec/cpu/kern", "kern_base"},
+    {"exec/cpu/kern", "kern_avx2"},
+    {"exec/cpu/kern", "kern_avx512"},
+    {"exec/cpu/kern", "kern_avx512_bf16"},
+    {"exec/cpu/low", "cpu"},
+    {"comm", "comm"},
+    {"sim", "sim"},
+    {"store", "store"},
+    {"data", "data"},
+    {"solve", "solve"},
+    {"burst", "burst"},
+    {"cluster", "cluster"},
+    {"serve", "serve"},
+    {"function", "function"},
+    {"fleet", "fleet"},
+    {"train/model", "model"},
+    {"run", "run"},
+    {"host", "host"},
+    {"train", "train"},
+    {"train", "rule_base"},
+    {"train", "rule_avx2"},
+    {"train", "rule_avx512"},
+    {"apps", "apps"},
+    {"apps", "app_base"},
+    {"apps", "app_avx2"},
+    {"apps", "app_avx512"},
+    {"launch", "launch"},
+    {"web", "web"},
+    {"watch", "watch"},
+    {"lab", "lab"},
+    {"bench", "bench"},
+    {"tool", "tool"},
+};
+#endif
+
 static void test_archives(void **state)
 {
     (void)state;
 #ifdef RUI_SANITIZED
     skip(); /* sanitizers put their own data and calls into every archive */
 #else
-    static const char *const archives[][2] = {
-        {"base", "base"},
-        {"world", "world"},
-        {"env", "env"},
-        {"trace", "trace"},
-        {"cost", "cost"},
-        {"plan", "plan"},
-        {"exec", "exec"},
-        {"exec/cpu/ref", "ref"},
-        {"exec/cpu/kern", "kern"},
-        {"exec/cpu/kern", "kern_base"},
-        {"exec/cpu/kern", "kern_avx2"},
-        {"exec/cpu/kern", "kern_avx512"},
-        {"exec/cpu/kern", "kern_avx512_bf16"},
-        {"exec/cpu/low", "cpu"},
-        {"comm", "comm"},
-        {"sim", "sim"},
-        {"store", "store"},
-        {"data", "data"},
-        {"solve", "solve"},
-        {"burst", "burst"},
-        {"cluster", "cluster"},
-        {"serve", "serve"},
-        {"function", "function"},
-        {"fleet", "fleet"},
-        {"train/model", "model"},
-        {"run", "run"},
-        {"host", "host"},
-        {"train", "train"},
-        {"train", "rule_base"},
-        {"train", "rule_avx2"},
-        {"train", "rule_avx512"},
-        {"apps", "apps"},
-        {"apps", "app_base"},
-        {"apps", "app_avx2"},
-        {"apps", "app_avx512"},
-        {"launch", "launch"},
-        {"web", "web"},
-        {"watch", "watch"},
-        {"lab", "lab"},
-        {"bench", "bench"},
-        {"tool", "tool"},
-    };
     rui_tidy t;
     rui_tidy_open(&t, RU_SOURCE_ROOT);
     for (uint32_t i = 0; i < RU_ARRAY_LEN(archives); i++) {
