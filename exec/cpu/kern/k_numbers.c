@@ -751,4 +751,7 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .sample_work = RUI_K(rui_kern_sample_work),
     .sample_taps = RUI_K(rui_kern_sample_taps),
     .sample = RUI_K(rui_kern_sample),
+    .gemm_f32 = RUI_K(rui_kern_gemm_f32),
+    .gemm_u32 = RUI_K(rui_kern_gemm_u32),
+    .gemm_u64 = RUI_K(rui_kern_gemm_u64),
 };

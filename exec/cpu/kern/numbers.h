@@ -1,6 +1,6 @@
 /* Kernels of other numbers than those of kern.h: maps of f64, quantised numbers of which each has a
- * scale, sums of bytes, places of the largest; columns to images, samples of images. Pure functions
- * as there, compiled once per instruction set.
+ * scale, sums of bytes, places of the largest; columns to images, samples of images; products. Pure
+ * functions as there, compiled once per instruction set.
  *
  * Thread: any, no shared state. */
 #ifndef RU_EXEC_CPU_KERN_NUMBERS_H
@@ -121,9 +121,17 @@ typedef struct ru_kern_numbers {
     int64_t (*sample_work)(const ru_kern_sampler *s);
     void (*sample_taps)(const ru_kern_sampler *s, const float *const *place, int64_t n, void *taps);
     void (*sample)(const ru_kern_sampler *s, const void *taps, const float *x, float *y, int64_t n);
+    /* gemm64 of kern.h for elements of other types, to which the pointers point; work:
+     * gemm64_work() of them. Whole numbers wrap, and their alpha is 1 */
+    void (*gemm_f32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     double *work);
+    void (*gemm_u32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     double *work);
+    void (*gemm_u64)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     double *work);
 } ru_kern_numbers;
 
-#ifdef RU_KERN_ISA /* of k_sample.c */
+#ifdef RU_KERN_ISA /* of k_sample.c and k_gemm_any.c */
 int64_t RUI_K(rui_kern_col2im_work)(const ru_kern_fold *f);
 void RUI_K(rui_kern_col2im)(const ru_kern_fold *f, const float *x, float *work, float *y);
 int64_t RUI_K(rui_kern_sample_work)(const ru_kern_sampler *s);
@@ -131,6 +139,12 @@ void RUI_K(rui_kern_sample_taps)(const ru_kern_sampler *s, const float *const *p
                                  void *taps);
 void RUI_K(rui_kern_sample)(const ru_kern_sampler *s, const void *taps, const float *x, float *y,
                             int64_t n);
+void RUI_K(rui_kern_gemm_f32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0,
+                              int64_t n1, double *work);
+void RUI_K(rui_kern_gemm_u32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0,
+                              int64_t n1, double *work);
+void RUI_K(rui_kern_gemm_u64)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0,
+                              int64_t n1, double *work);
 #endif
 
 /* Of an instruction set (NULL: this CPU does not have it), and of the best one. */
