@@ -109,6 +109,10 @@ def products():
     case("MatMul", "f32", SQUARE, lambda n: [normal((n, n)), normal((n, n))])
     case("MatMul", "f64", SQUARE, lambda n: [normal((n, n), np.float64), normal((n, n), np.float64)])
     case("MatMul", "f16", SQUARE, lambda n: [normal((n, n), np.float16), Const(normal((n, n), np.float16))])
+    for label, dtype in (("i32", np.int32), ("i64", np.int64)):
+        case("MatMul", label, SQUARE, lambda n, d=dtype: [whole((n, n), 99, d), whole((n, n), 99, d)])
+    case("MatMul", "column", SQUARE, lambda n: [normal((n, n)), normal((n, 1))])
+    case("MatMul", "row", SQUARE, lambda n: [normal((1, n)), normal((n, n))])
     case("MatMul", "batch", SEQUENCE, lambda s: [normal(s), normal((s[0], s[2], s[1]))])
     case("Gemm", "f32", SQUARE, lambda n: [normal((8, n)), Const(normal((n, n))), Const(normal(n))], transB=1)
     case("Gemm", "f64", SQUARE,

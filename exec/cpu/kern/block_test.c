@@ -1,6 +1,7 @@
 /* Products, attention, normalisation, losses and optimizers against brute force in
  * double, on odd sizes and on every instruction set that this CPU has. */
 #include "exec/cpu/kern/kern.h"
+#include "exec/cpu/kern/numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -630,69 +631,134 @@ static void batch_norm_agrees_with_double(void **state)
     }
 }
 
-/* Rows m0 .. and columns n0 .. of an f64 product, either operand transposed; sums of products of
- * numbers with few bits are exact in any order. */
-static void gemm64_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool ta, bool tb)
+/* Element i of an array of any type of product, as a whole number. */
+static void any_set(ru_dtype t, void *p, int64_t i, uint64_t x)
 {
-    double *a = malloc((size_t)(m * d + 1) * 8), *b = malloc((size_t)(d * n + 1) * 8);
-    double *c = malloc((size_t)(m * n) * 8);
-    double *work = aligned_alloc(64, (size_t)(k->gemm64_work() * 8));
-    for (int64_t i = 0; i < m * d; i++) {
-        a[i] = (double)((i * 37 + 11) % 129 - 64) / 16.0;
+    if (t == RU_F64) {
+        ((double *)p)[i] = (double)(int64_t)x;
+    } else if (t == RU_F32) {
+        ((float *)p)[i] = (float)(int64_t)x;
+    } else if (t == RU_U64) {
+        ((uint64_t *)p)[i] = x;
+    } else {
+        ((uint32_t *)p)[i] = (uint32_t)x;
     }
-    for (int64_t i = 0; i < d * n; i++) {
-        b[i] = (double)((i * 53 + 5) % 65 - 32) / 8.0;
-    }
-    for (int64_t i = 0; i < m * n; i++) {
-        c[i] = -77.0;
-    }
-    ru_kern_gemm64 g = {.m = m,
-                        .n = n,
-                        .k = d,
-                        .a = a,
-                        .b = b,
-                        .c = c,
-                        .a_row = ta ? 1 : d,
-                        .a_col = ta ? m : 1,
-                        .b_row = tb ? 1 : n,
-                        .b_col = tb ? d : 1,
-                        .c_row = n,
-                        .alpha = 0.5};
-    int64_t m0 = m / 3, n0 = n / 4;
-    k->gemm64(&g, m0, m, n0, n, work);
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            double sum = 0.0;
-            for (int64_t p = 0; p < d; p++) {
-                sum += a[i * g.a_row + p * g.a_col] * b[p * g.b_row + j * g.b_col];
-            }
-            double want = i >= m0 && j >= n0 ? 0.5 * sum : -77.0;
-            if (c[i * n + j] != want) {
-                fail_msg("f64 product %dx%dx%d at %d, %d on %s: %.17g, expected %.17g", (int)m,
-                         (int)n, (int)d, (int)i, (int)j, k->name, c[i * n + j], want);
-            }
-        }
-    }
-    free(a), free(b), free(c), free(work);
 }
 
-static void f64_products_are_exact(void **state)
+static uint64_t any_get(ru_dtype t, const void *p, int64_t i)
+{
+    return t == RU_F64   ? (uint64_t)(int64_t)((const double *)p)[i]
+           : t == RU_F32 ? (uint64_t)(int64_t)((const float *)p)[i]
+           : t == RU_U64 ? ((const uint64_t *)p)[i]
+                         : ((const uint32_t *)p)[i];
+}
+
+static void *any_new(ru_dtype t, int64_t n, uint64_t by, int64_t step, int64_t span)
+{
+    void *p = malloc((size_t)((n + 1) * ru_dtype_bytes(t)));
+    for (int64_t i = 0; i < n; i++) {
+        any_set(t, p, i, by * (uint64_t)((i * step + 11) % span - span / 2));
+    }
+    return p;
+}
+
+static void any_run(int level, ru_dtype t, const ru_kern_gemm64 *g, int64_t m0, int64_t n0)
+{
+    const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+    void *work = aligned_alloc(64, (size_t)(kern_at(level)->gemm64_work() * ru_dtype_bytes(t)));
+    (t == RU_F64   ? kern_at(level)->gemm64
+     : t == RU_F32 ? k->gemm_f32
+     : t == RU_U64 ? k->gemm_u64
+                   : k->gemm_u32)(g, m0, g->m, n0, g->n, work);
+    free(work);
+}
+
+/* Rows m0 .. and columns n0 .. of a product, either operand transposed. Sums of whole numbers are
+ * exact in any order: of few bits in floats, of any that wrap. */
+static void any_case(int level, ru_dtype t, int64_t m, int64_t n, int64_t d, bool ta, bool tb)
+{
+    const bool whole = t == RU_U32 || t == RU_U64;
+    const uint64_t by = whole ? 0x9E3779B97F4A7C15u : 1, alpha = whole ? 1 : 2;
+    void *a = any_new(t, m * d, by, 37, 129), *b = any_new(t, d * n, by, 53, 33);
+    void *c = any_new(t, m * n, 1, 1, 1);
+    const ru_kern_gemm64 g = {.m = m,
+                              .n = n,
+                              .k = d,
+                              .a = a,
+                              .b = b,
+                              .c = c,
+                              .a_row = ta ? 1 : d,
+                              .a_col = ta ? m : 1,
+                              .b_row = tb ? 1 : n,
+                              .b_col = tb ? d : 1,
+                              .c_row = n,
+                              .alpha = (double)alpha};
+    const int64_t m0 = m / 3, n0 = n / 4;
+    any_run(level, t, &g, m0, n0);
+    for (int64_t at = 0; at < m * n; at++) {
+        const int64_t i = at / n, j = at % n;
+        uint64_t sum = 0;
+        for (int64_t p = 0; i >= m0 && j >= n0 && p < d; p++) {
+            sum +=
+                any_get(t, a, i * g.a_row + p * g.a_col) * any_get(t, b, p * g.b_row + j * g.b_col);
+        }
+        sum = t == RU_U32 ? (uint32_t)sum : alpha * sum;
+        if (any_get(t, c, at) != sum) {
+            fail_msg("product of %s, %dx%dx%d at %d, %d on %s: %lld, expected %lld",
+                     ru_dtype_name(t), (int)m, (int)n, (int)d, (int)i, (int)j, kern_at(level)->name,
+                     (long long)any_get(t, c, at), (long long)sum);
+        }
+    }
+    free(a), free(b), free(c);
+}
+
+static const ru_dtype any_types[] = {RU_F32, RU_F64, RU_U32, RU_U64};
+
+static void products_of_any_type_are_exact(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},      {1, 37, 7},    {5, 32, 64},
-                                       {15, 47, 31},   {29, 100, 0},  {14, 300, 257},
-                                       {13, 271, 511}, {131, 70, 600}};
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 7},    {5, 32, 64},   {15, 47, 31},
+                                       {29, 100, 0}, {14, 90, 257}, {13, 71, 511}, {131, 70, 300},
+                                       {1, 1, 100},  {9, 1, 3},     {23, 1, 16},   {70, 1, 45},
+                                       {1, 50, 17},  {1, 9, 35},    {1, 4500, 9},  {3, 1, 99000}};
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
-        for (uint32_t i = 0; kern_at(level) != NULL && i < RU_ARRAY_LEN(sizes); i++) {
-            for (int t = 0; t < 4; t++) {
-                gemm64_case(kern_at(level), sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t >> 1);
+        for (uint32_t i = 0; kern_at(level) != NULL && i < RU_ARRAY_LEN(sizes) * 16; i++) {
+            const int64_t *s = sizes[i / 16];
+            if (s[2] < 2048 || any_types[i % 4] != RU_F32) { /* sums of floats have 24 bits */
+                any_case(level, any_types[i % 4], s[0], s[1], s[2], i & 4, i & 8);
             }
         }
     }
 }
 
-RU_TESTS(exec_block, cmocka_unit_test(f64_products_are_exact),
-         cmocka_unit_test(batch_norm_agrees_with_double),
+/* An infinity reaches its own row of a column and no other, wherever it stands. */
+static void columns_keep_infinities(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, MOST = 41 };
+    float a[ROWS * MOST], b[MOST], c[ROWS];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (int64_t at = 0; kern_at(level) != NULL && at < MOST * MOST; at++) {
+            const int64_t k = at / MOST + 1, p = at % MOST;
+            for (int64_t i = 0; i < ROWS * k; i++) {
+                a[i] = b[i % k] = 1.0f;
+            }
+            if (p < k) {
+                a[2 * k + p] = (float)INFINITY;
+            }
+            const ru_kern_gemm64 g = {ROWS, 1, k, (void *)a, (void *)b, (void *)c,
+                                      k,    1, 1, 1,         1,         1.0};
+            any_run(level, RU_F32, &g, 0, 0);
+            for (int i = 0; i < ROWS; i++) {
+                const float want = i == 2 && p < k ? (float)INFINITY : (float)k;
+                assert_true(c[i] == want);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_block, cmocka_unit_test(products_of_any_type_are_exact),
+         cmocka_unit_test(columns_keep_infinities), cmocka_unit_test(batch_norm_agrees_with_double),
          cmocka_unit_test(products_agree_with_double),
          cmocka_unit_test(large_products_agree_with_double),
          cmocka_unit_test(large_products_keep_nan),

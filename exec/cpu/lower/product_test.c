@@ -159,5 +159,39 @@ static void narrow_products(void **state)
     }
 }
 
-RU_TESTS(exec_product, cmocka_unit_test(transposed_convolutions),
-         cmocka_unit_test(convolutions_of_rows), cmocka_unit_test(narrow_products))
+/* Whole numbers, whose sums wrap as the reference's do, and one row or column of floats, in batches
+ * that repeat an operand, as vectors, with what is fused into them. */
+static void products_of_any_type(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t a_rank, b_rank;
+        int64_t a[4], b[4];
+    } shapes[] = {
+        {2, 2, {37, 29}, {29, 45}},      {2, 2, {300, 17}, {17, 1}},
+        {2, 2, {1, 70}, {70, 133}},      {3, 2, {3, 20, 33}, {33, 1}},
+        {3, 3, {4, 19, 7}, {4, 7, 1}},   {4, 3, {2, 3, 5, 21}, {3, 21, 9}},
+        {3, 3, {1, 1, 18}, {6, 18, 50}}, {1, 2, {40}, {40, 61}},
+        {2, 1, {83, 40}, {40}},          {1, 1, {900}, {900}},
+        {3, 1, {2, 9, 13}, {13}},        {1, 3, {8}, {5, 8, 31}},
+    };
+    static const ru_dtype types[] = {RU_I32, RU_U32, RU_I64, RU_U64, RU_F32, RU_F64};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * RU_ARRAY_LEN(types); k++) {
+        const uint32_t i = k / RU_ARRAY_LEN(types);
+        const ru_dtype d = types[k % RU_ARRAY_LEN(types)];
+        net t;
+        net_init(&t);
+        ru_value_id a = input(&t, "a", ru_type_make(d, shapes[i].a_rank, shapes[i].a));
+        ru_value_id b = input(&t, "b", ru_type_make(d, shapes[i].b_rank, shapes[i].b));
+        ru_value_id y = ru_build_op2(&t.b, RU_OP_MatMul, a, b, NULL);
+        y = k % 2 == 0 && ru_dtype_is_float(d) ? ru_build_op1(&t.b, RU_OP_Tanh, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "any type %u", k);
+        fast_and_right(&t, d == RU_F64 ? 1e-13 : 1e-5, name);
+    }
+}
+
+RU_TESTS(exec_product, cmocka_unit_test(products_of_any_type),
+         cmocka_unit_test(transposed_convolutions), cmocka_unit_test(convolutions_of_rows),
+         cmocka_unit_test(narrow_products))
