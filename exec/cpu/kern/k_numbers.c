@@ -375,9 +375,41 @@ static void mul_int8(const ru_kern_add8 *s, const void *as, const void *bs, void
     }
 }
 
+#if defined(__AVX512BW__)
+/* 64 bytes at a time out of two halves of the table; how many. Not all processors of this set have
+ * the permutation of bytes. */
+__attribute__((target("avx512vbmi"))) static int64_t
+look_up_64(const uint8_t *table, const uint8_t *x, uint8_t *y, int64_t n)
+{
+    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
+    const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        const __m512i at = _mm512_loadu_si512(x + i);
+        const __m512i low = _mm512_permutex2var_epi8(t0, at, t1);
+        const __m512i high = _mm512_permutex2var_epi8(t2, at, t3);
+        _mm512_storeu_si512(y + i, _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), low, high));
+    }
+    return i;
+}
+#endif
+
 static void look_up(const uint8_t *table, const uint8_t *x, uint8_t *y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
+    int64_t i = 0;
+#if defined(__AVX512BW__)
+    i = __builtin_cpu_supports("avx512vbmi") ? look_up_64(table, x, y, n) : 0;
+#endif
+    for (; i + 8 <= n; i += 8) { /* one load and one store for eight */
+        uint64_t at, found = 0;
+        memcpy(&at, x + i, sizeof at);
+#pragma GCC unroll 8
+        for (int q = 0; q < 64; q += 8) {
+            found |= (uint64_t)table[at >> q & 255] << q;
+        }
+        memcpy(y + i, &found, sizeof found);
+    }
+    for (; i < n; i++) {
         y[i] = table[x[i]];
     }
 }
