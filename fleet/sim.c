@@ -123,6 +123,14 @@ static ru_status add_masked(sim *s, double samples, ru_err *err)
     return RU_OK;
 }
 
+/* Does this client send its move with the other sign? */
+static bool turned(const sim *s, uint32_t client)
+{
+    ru_rng own =
+        ru_rng_from((uint64_t)s->opt->train->job->train.seed, ru_rng_label("turned") + client);
+    return ru_rng_f64(&own) < s->opt->turned;
+}
+
 /* The training of an answer that is averaged, done when it comes. */
 static ru_status learn(sim *s, uint32_t client, double *loss_rms, ru_err *err)
 {
@@ -137,6 +145,10 @@ static ru_status learn(sim *s, uint32_t client, double *loss_rms, ru_err *err)
     }
     memcpy(s->work, s->values, (size_t)s->count * sizeof *s->work);
     RU_TRY(ru_local_train(s->local, &view, &t, s->work, &r, err));
+    const bool turns = turned(s, client);
+    for (int64_t i = 0; i < s->count && turns; i++) {
+        s->work[i] = 2 * s->values[i] - s->work[i];
+    }
     RU_TRY(s->masked != NULL ? add_masked(s, (double)view.n, err)
                              : ru_fed_sum_add(&s->sum, s->work, (double)view.n, err));
     s->loss += r.loss * (double)view.n;
@@ -338,7 +350,7 @@ static uint64_t clients_of(const sim *s)
 {
     ru_hasher h;
     const ru_fed_sim_options *o = s->opt;
-    const double laws[] = {o->median_s, o->spread, o->jitter, o->lost, o->split.alpha};
+    const double laws[] = {o->median_s, o->spread, o->jitter, o->lost, o->turned, o->split.alpha};
     ru_hasher_init(&h);
     ru_hasher_put(&h, laws, sizeof laws);
     ru_hasher_put_u64(&h, o->split.clients);
@@ -453,12 +465,12 @@ static ru_status load(sim *s, const char *path, ru_err *err)
     ru_wire_in w = ru_wire_in_from(data, n);
     bool fine = ru_wire_u32(&w) == mark;
     if (fine && ru_wire_u64(&w) != clients_of(s)) {
-        return RU_FAIL(
-            err, RU_E_USAGE,
-            "%s is of other clients; resume with the --clients, --split, --samples, "
-            "--latency, --law, --spread, --jitter, --latencies, --lost and train.seed that "
-            "the run had",
-            path);
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s is of other clients; resume with the --clients, --split, --samples, "
+                       "--latency, --law, --spread, --jitter, --latencies, --lost, --turned and "
+                       "train.seed that "
+                       "the run had",
+                       path);
     }
     s->now.ns = (int64_t)ru_wire_u64(&w);
     s->timer.ns = (int64_t)ru_wire_u64(&w);

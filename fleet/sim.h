@@ -26,6 +26,7 @@ typedef struct ru_fed_sim_options {
     double median_s, spread, jitter;
     const char *trace; /* file of latencies instead of the law; NULL: none */
     double lost;       /* part of the tasks that nobody ever answers */
+    double turned;     /* part of the clients that send what they learned with the other sign */
 } ru_fed_sim_options;
 
 typedef struct ru_fed_sim_result {

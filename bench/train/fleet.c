@@ -139,10 +139,50 @@ static ru_status tiers(ru_bench *b, ru_err *err)
     return ru_bench_add(b, &rows[1], err);
 }
 
+/* One in five clients sends its update with the other sign: points of accuracy that are lost. */
+static ru_status signs(ru_bench *b, ru_err *err)
+{
+    static const char *const sums[] = {"federated.sum=median", "federated.sum=mean"};
+    double lost[2][RU_BENCH_ROUNDS_MAX];
+    uint32_t seeds = b->quick ? 3 : 10;
+    for (uint32_t k = 0; k < seeds; k++) {
+        const char *seed = ru_arena_printf(b->arena, "train.seed=%u", k + 1);
+        double accuracy[3];
+        for (uint32_t side = 0; side < 3; side++) { /* the last one: nobody turns, mean */
+            const char *const more[] = {"--clients", "50",
+                                        "--turned",  side < 2 ? "0.2" : "0",
+                                        "--set",     sums[side < 2 ? side : 1],
+                                        "--set",     seed,
+                                        "--set",     "federated.method=vanilla",
+                                        "--set",     "federated.tiers=1",
+                                        "--set",     "federated.rounds=60",
+                                        "--set",     "federated.per_round=25"};
+            figures f;
+            RU_TRY(simulate(b, more, RU_ARRAY_LEN(more), &f, err));
+            accuracy[side] = f.accuracy * 100;
+        }
+        lost[0][k] = accuracy[2] - accuracy[0];
+        lost[1][k] = accuracy[2] - accuracy[1];
+    }
+    const ru_bench_row row = {.name = "points lost where 20 % of clients turn signs, median",
+                              .unit = "points",
+                              .lower = true,
+                              .goal = 2,
+                              .ours = ru_bench_stat_of(lost[0], seeds)};
+    const ru_bench_row mean = {.name = "points lost where 20 % of clients turn signs, mean",
+                               .unit = "points",
+                               .lower = true,
+                               .ours = ru_bench_stat_of(lost[1], seeds)};
+    RU_TRY(ru_bench_add(b, &row, err));
+    return ru_bench_add(b, &mean, err);
+}
+
 ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
 {
     RU_TRY(ru_bench_wants(b, "100,000 clients") ? many_clients(b, err) : RU_OK);
     RU_TRY(ru_bench_wants(b, "100 rounds of 5 of 50 clients") ? tiers(b, err) : RU_OK);
+    RU_TRY(ru_bench_wants(b, "points lost where 20 % of clients turn signs") ? signs(b, err)
+                                                                             : RU_OK);
     RU_TRY(ru_bench_wants(b, "round of 16 of 20 clients with masks") ? ru_bench_fleet_secure(b, err)
                                                                      : RU_OK);
     return rui_bench_exchange(b, err);

@@ -197,7 +197,8 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
                              .median_s = (double)ru_cmd_i64(in, "latency") * 1e-9,
                              .spread = ru_cmd_f64(in, "spread"),
                              .jitter = ru_cmd_f64(in, "jitter"),
-                             .lost = ru_cmd_f64(in, "lost")};
+                             .lost = ru_cmd_f64(in, "lost"),
+                             .turned = ru_cmd_f64(in, "turned")};
     static const char *const laws[] = {"latency", "law", "spread", "jitter"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(laws) && so.trace != NULL; k++) {
         if (ru_cmd_given(in, laws[k])) {
@@ -251,6 +252,10 @@ static const ru_opt sim_opts[] = {
     RU_OPT(F64, "jitter", "S", "the same of the tasks of one client", .def = "0.1", RU_IN(0, 5)),
     RU_OPT(F64, "lost", "PART", "part of the tasks that nobody answers", .def = "0",
            RU_IN(0, 0.99)),
+    RU_OPT(F64, "turned", "PART",
+           "part of the clients that send what they learned with the other sign, to see what "
+           "federated.sum does about it",
+           .def = "0", RU_IN(0, 1)),
     RU_OPT(TEXT, "out", "DIR", "folder of the run (default: runs/<name>-<number>)", .letter = 'o'),
     RU_OPT(FLAG, "resume", NULL,
            "continue after the last round that was kept: the result is that of a simulation that "
