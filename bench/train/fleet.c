@@ -109,7 +109,7 @@ static ru_status tiers(ru_bench *b, ru_err *err)
         for (uint32_t side = 0; side < 2; side++) {
             const char *const more[] = {"--clients", "50",
                                         "--spread",  "1",
-                                        "--split",   "classes:5",
+                                        "--split",   "classes:2",
                                         "--set",     methods[side],
                                         "--set",     seed,
                                         "--set",     "federated.rounds=100",
@@ -155,7 +155,7 @@ static ru_status signs(ru_bench *b, ru_err *err)
                                         "--set",     seed,
                                         "--set",     "federated.method=vanilla",
                                         "--set",     "federated.tiers=1",
-                                        "--set",     "federated.rounds=60",
+                                        "--set",     "federated.rounds=10",
                                         "--set",     "federated.per_round=25"};
             figures f;
             RU_TRY(simulate(b, more, RU_ARRAY_LEN(more), &f, err));
