@@ -426,39 +426,47 @@ static void columns_few(bool narrow, int64_t n, const thin_call *f, const GEMM_T
 static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, int64_t c_first,
                  int64_t c_end, GEMM_T *work)
 {
-    enum { WAIT = 512, K_MOST = (ANY_WORK - WAIT) / FEW_AT_ONCE };
+    enum { WAIT = 512, K_MOST = (ANY_WORK - WAIT) / FEW_MOST, NEAR = 1 << 17 };
     const GEMM_T *m = (const void *)(column ? g->a : g->b);
     const GEMM_T *x = (const void *)(column ? g->b : g->a);
     const int64_t line = column ? g->a_row : g->b_col, along = column ? g->a_col : g->b_row;
     const int64_t x_step = column ? g->b_row : g->a_col, x_next = column ? g->b_col : g->a_row;
-    const int64_t y_step = column ? g->c_row : 1;
     const bool lines = along == 1 && (g->k > 1 || line != 1);
     const bool narrow = (column ? g->m : g->n) <= 4 * GEMM_W; /* of all, not of this part */
     for (int64_t k0 = 0; k0 < g->k; k0 += K_MOST) {
-        for (int64_t c0 = c_first; c0 < c_end; c0 += FEW_AT_ONCE) {
-            const int64_t n = kv_min_i64(FEW_AT_ONCE, c_end - c0);
-            thin_call f = {.x = x + k0 * x_step + c0 * x_next,
-                           .k = kv_min_i64(K_MOST, g->k - k0),
-                           .k_most = x_next,
-                           .y_step = y_step,
-                           .y_next = column ? 1 : g->c_row,
-                           .alpha = (GEMM_T)g->alpha,
-                           .add = k0 > 0};
-            f.y = ((GEMM_T *)(void *)g->c) + i0 * f.y_step + c0 * f.y_next;
-            for (int64_t c = 0; x_step != 1 && c < n; c++) {
-                for (int64_t p = 0; p < f.k; p++) {
-                    work[WAIT + c * f.k + p] = f.x[c * x_next + p * x_step];
+        thin_call f = {.x = x + k0 * x_step + c_first * x_next,
+                       .k = kv_min_i64(K_MOST, g->k - k0),
+                       .k_most = x_next,
+                       .y_step = column ? g->c_row : 1,
+                       .y_next = column ? 1 : g->c_row,
+                       .alpha = (GEMM_T)g->alpha,
+                       .add = k0 > 0};
+        for (int64_t c = 0; x_step != 1 && c < c_end - c_first; c++) {
+            for (int64_t p = 0; p < f.k; p++) {
+                work[WAIT + c * f.k + p] = f.x[c * x_next + p * x_step];
+            }
+        }
+        if (x_step != 1) {
+            f.x = work + WAIT;
+            f.k_most = f.k;
+        }
+        const GEMM_T *near_x = f.x;
+        int64_t step = i1 - i0; /* lines stay in a near cache from one group of c to the next */
+        if (lines && c_end - c_first > FEW_AT_ONCE) {
+            step = NEAR / (f.k * (int64_t)sizeof(GEMM_T)) / SQUARE * SQUARE + SQUARE;
+        }
+        for (int64_t i = i0; i < i1; i += step) {
+            const GEMM_T *from = m + i * line + k0 * along;
+            const int64_t outs = kv_min_i64(step, i1 - i);
+            for (int64_t c = c_first; c < c_end; c += FEW_AT_ONCE) {
+                const int64_t n = kv_min_i64(FEW_AT_ONCE, c_end - c);
+                f.x = near_x + (c - c_first) * f.k_most;
+                f.y = ((GEMM_T *)(void *)g->c) + i * f.y_step + c * f.y_next;
+                if (lines) {
+                    lines_sum(n, &f, from, line, outs);
+                } else {
+                    columns_few(narrow, n, &f, from, along, outs, work);
                 }
-            }
-            if (x_step != 1) {
-                f.x = work + WAIT;
-                f.k_most = f.k;
-            }
-            const GEMM_T *from = m + i0 * line + k0 * along;
-            if (lines) {
-                lines_sum(n, &f, from, line, i1 - i0);
-            } else {
-                columns_few(narrow, n, &f, from, along, i1 - i0, work);
             }
         }
     }
