@@ -19,8 +19,9 @@ enum { TICKS_METRICS = 10, SEATS = 2 * RU_FLEET_MAX };
 static const int64_t tick_ns = 100000000, again_ns = 1000000000, claim_wait_ns = 3000000000;
 static const int64_t spread_ns = 60 * INT64_C(1000000000), grace_end_ns = 10 * INT64_C(1000000000);
 static const double period_ns = 1e7;
-/* Who serves is in a group of its own, so that a signal reaches all of it. */
-static const char silent[] = "exec >/dev/null </dev/null; eval \"exec $0\"";
+/* The shell becomes who serves, whose SIGTERM it would not wait for. */
+static const char silent[] = "exec >/dev/null </dev/null; "
+                             "case $0 in exec\\ *) eval \"$0\" ;; *) eval \"exec $0\" ;; esac";
 
 typedef struct seat { /* of a machine */
     uint32_t number;  /* 0: free */

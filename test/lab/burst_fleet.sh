@@ -8,6 +8,7 @@
 set -euo pipefail
 rubato=$(realpath "$1")
 hour_s=${2:-6} hours=${3:-4} part=${4:-5} # part: one of so many of 80 requests a second at most
+python=$(python3 -c 'import sys; print(sys.executable)') # what stands in PATH may be a script, which starts slowly
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst_fleet-XXXXXX")
 fleet='' load='' failed=0
@@ -35,8 +36,8 @@ cpu_s=$(awk "BEGIN{print 0.022 * $part}") # credits are spent as if there were a
 cat >fleet.yaml <<FILE
 name: lab$$
 folder: out
-start: python3 $here/fleet_load.py serve 0.0015 $work
-spread: python3 $here/fleet_load.py spread $work/now
+start: exec $python $here/fleet_load.py serve 0.0015 $work
+spread: exec $python $here/fleet_load.py spread $work/now
 access_log: access.log
 forecast: rates.txt
 clock: $((3600 / hour_s))
@@ -67,19 +68,25 @@ rm -rf out
 fleet=$!
 for ((k = 0; k < 600; k++)); do [[ ! -s now ]] || break; sleep 0.1; done
 [[ -s now ]] || fail "no machine serves: $(cat fleet.err)"
-python3 "$here/fleet_load.py" load now access.log rates.txt "$hour_s" &
-load=$!
 first=$(head -1 now | cut -d ' ' -f 1)
 victim=$(pgrep -f -- "serve 0.0015 $work" | head -1)
 kill -9 "$victim"
-until_lines out/periods.jsonl "$hours"
+until_lines out/periods.jsonl 1
+begun=$(lines out/periods.jsonl) # the day of the requests begins with the next hour of the forecast
+{ tail -n +$((begun % hours + 1)) rates.txt && head -n $((begun % hours)) rates.txt; } >day.txt
+"$python" "$here/fleet_load.py" load now access.log day.txt "$hour_s" &
+load=$!
+until_lines out/periods.jsonl $((begun + hours))
 wait "$load" || fail "the load failed"
 load=
+until_lines out/periods.jsonl $(($(lines out/periods.jsonl) + 1)) # the hour in which the last answers came
+cp out/periods.jsonl hours.jsonl
 [[ $(lines access.log) -gt 0 ]] || fail "nobody was answered"
 grep -q "starts again" fleet.err || fail "machine $first was not started again: $(cat fleet.err)"
-python3 - <<'PY' || fail "the periods are not as they should be: $(cat out/periods.jsonl | head -c 2000)"
+python3 - "$begun" <<'PY' || fail "the periods are not as they should be: $(cat out/periods.jsonl | head -c 2000)"
 import json
-rows = [json.loads(line) for line in open("out/periods.jsonl")]
+import sys
+rows = [json.loads(line) for line in open("hours.jsonl")]
 for before, now in zip(rows, rows[1:]):
     assert now["period"] == before["period"] + 1
     assert abs(now["usd_all"] - before["usd_all"] - now["usd"]) < 1e-9
@@ -89,6 +96,10 @@ for before, now in zip(rows, rows[1:]):
 rates = [float(x) for x in open("rates.txt")]
 assert all(row["expected"] == rates[row["period"] % len(rates)] for row in rows)
 assert any(row["rate"] > 0 for row in rows)
+first, last = rows[int(sys.argv[1]) - 1], rows[int(sys.argv[1]) + len(rates) - 1]
+paid, replay = (last[key] - first[key] for key in ("usd_all", "replay_usd_all"))
+late = sorted(row["latency_s"] for row in rows[1:] if row["latency_s"] is not None) or [0.0]
+print(f"{len(rates)} hours: {paid:.4g} USD, the replay {replay:.4g} ({paid / max(replay, 1e-9):.3f}); p95 of an hour, median {late[len(late) // 2]:.4f} s, worst {late[-1]:.4f} s")
 PY
 tail -n 1 fleet.txt
 echo "ok: machines follow the plan"

@@ -65,9 +65,9 @@ static ru_status check(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     RU_ROW(TEXT, fleet_in, name, NULL, "name of the fleet, one on this machine"),
     RU_ROW(TEXT, fleet_in, folder, "fleet", "folder of what happened, as seen from this file"),
-    RU_ROW(
-        TEXT, fleet_in, start, NULL,
-        "line for sh that serves as machine $RUBATO_INSTANCE of type $RUBATO_TYPE, until SIGTERM"),
+    RU_ROW(TEXT, fleet_in, start, NULL,
+           "command for sh that serves as machine $RUBATO_INSTANCE of type $RUBATO_TYPE, until "
+           "SIGTERM"),
     RU_ROW(TEXT, fleet_in, spread, NULL,
            "line for sh that sends requests as the file $RUBATO_FLEET says (number, type, requests "
            "a second), once these machines answer"),
