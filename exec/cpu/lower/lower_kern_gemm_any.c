@@ -121,7 +121,8 @@ static ru_status any_run(void *state, void *const *bufs, const rui_run *run)
     const any_state *s = state;
     int64_t n = s->by_columns ? s->g.n : s->batches * s->g.m;
     int64_t cost = (s->by_columns ? s->g.m : s->g.n) * (s->g.k + 1), unit = s->by_columns ? 16 : 14;
-    int64_t grain = (rui_kern_grain(cost) + unit - 1) / unit * unit;
+    /* 131,072 products take about 2 us, less than it pays to wake a thread for */
+    int64_t grain = (rui_kern_grain((cost + 31) / 32) + unit - 1) / unit * unit;
     rui_kern_for_own(run, any_part, s, bufs, n, grain, bufs[G_WORK],
                      ru_kern_best()->gemm64_work() * ru_dtype_bytes(s->t));
     return RU_OK;
