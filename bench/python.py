@@ -315,15 +315,16 @@ if sys.argv[1] == "rubato":
     loader = torch.utils.data.DataLoader(data, batch_size=256, shuffle=True)
     model, opt, loader = rubato.torch.elastic(model, opt, loader)
 elif sys.argv[1] == "torchft":
-    import torch.distributed as dist, torchft
+    import torch.distributed as dist, torchft, torchft.ddp
     store, plain, plain_opt = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), model, opt
     def load(state):
         plain.load_state_dict(state[0])
         plain_opt.load_state_dict(state[1])
     manager = torchft.Manager(pg=torchft.ProcessGroupGloo(), load_state_dict=load, state_dict=lambda: (plain.state_dict(), plain_opt.state_dict()),
                               min_replica_size=1, rank=0, world_size=1, store_addr="127.0.0.1", store_port=store.port, replica_id=os.environ["RANK"])
-    model, opt = torchft.DistributedDataParallel(manager, model), torchft.Optimizer(manager, opt)
-    sampler = torchft.DistributedSampler(data, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), 0)
+    # Its other one, with torch's reducer, ends the survivors with an AssertionError (0.2.0 with torch 2.14).
+    model, opt = torchft.ddp.PureDistributedDataParallel(manager, model), torchft.Optimizer(manager, opt)
+    sampler = torchft.DistributedSampler(data, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), group_rank=0, num_replicas=1)
     loader = torch.utils.data.DataLoader(data, batch_size=256 // int(os.environ["WORLD_SIZE"]), sampler=sampler)
     last = [0]
     def counts():
