@@ -41,7 +41,7 @@ struct rui_keep {
     int64_t waited_ns, beside_ns; /* in it: for samples; between steps */
     uint32_t told;                /* whole epochs that were seen */
     bool whole;                   /* it was seen from its beginning */
-    epoch like[LIKE_MAX];         /* ring: those from the second on, with these hosts */
+    epoch like[LIKE_MAX];         /* ring: those from the third on, with these hosts */
     uint32_t n_like, since;       /* since: after the newest prediction */
 };
 
@@ -393,8 +393,9 @@ static ru_status find_times(const rui_trainer *t, struct rui_keep *k, epoch e, r
     return RU_OK;
 }
 
-/* An epoch is over, which took so long. What is kept stays in its form. Predictions come after the
- * second one, and after two, four, eight, ... like that. */
+/* An epoch is over, which took so long. What is kept stays in its form. The second one still keeps
+ * what came too fast for the disk in the first. Predictions come after the third, and after two,
+ * four, eight, ... like that. */
 static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
 {
     ru_err none = {0};
@@ -404,7 +405,7 @@ static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
     if (k->whole && !others && took_s > 0) {
         if (k->told == 0) {
             ru_decisions_measured(t->decisions, &ru_policy_keep, "first_s", RU_NAN, took_s);
-        } else {
+        } else if (k->told > 1) {
             k->like[k->n_like++ % LIKE_MAX] =
                 (epoch){took_s, fmax(took_s - 1e-9 * (double)k->waited_ns, 0)};
             k->since += k->n_like > 1;
