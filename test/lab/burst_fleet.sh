@@ -15,6 +15,8 @@ fleet='' load='' failed=0
 export PORT=$((20000 + $$ % 20000))
 cleanup() {
     for p in $fleet $load; do kill -9 "$p" 2>/dev/null || true; done
+    wait 2>/dev/null || true
+    find /sys/fs/cgroup -depth -type d -path "*/rubato-fleet/lab$$-*" -exec rmdir {} + 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
