@@ -270,6 +270,7 @@ class Elastic(unittest.TestCase):
         self.addCleanup(shutil.rmtree, place)
         fast = os.path.join(place, "fast")  # once it is there they sleep no more
         how = {"epochs": 25 * faults, "norm": False, "sleep": 0.03, "fast": fast}
+        alone = self.found(1, {"epochs": how["epochs"], "norm": False})[0]
         members = self.found(4, how)
         for m, at in zip(members, self.at):
             m.at = at
@@ -311,7 +312,7 @@ class Elastic(unittest.TestCase):
             except AssertionError:
                 left.append(m)
         print("%d members at the end, %d were left behind" % (len(ends), len(left)))
-        alone = self.found(1, {"epochs": how["epochs"], "norm": False})[0].end()
+        alone = alone.end()
         self.assertGreater(len(ends), 0)
         for end in ends:
             self.once(end, how["epochs"])
