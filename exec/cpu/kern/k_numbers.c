@@ -786,4 +786,6 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .gemm_f32 = RUI_K(rui_kern_gemm_f32),
     .gemm_u32 = RUI_K(rui_kern_gemm_u32),
     .gemm_u64 = RUI_K(rui_kern_gemm_u64),
+    .fourier_work = RUI_K(rui_kern_fourier_work),
+    .fourier = RUI_K(rui_kern_fourier),
 };

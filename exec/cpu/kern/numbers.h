@@ -79,6 +79,19 @@ typedef struct ru_kern_sampler {
     int64_t axes, size[3];
 } ru_kern_sampler;
 
+enum { RU_KERN_FOURIER_LINES = 16 }; /* that go side by side */
+
+/* Transforms of lines of n numbers, a power of two, along the middle of [outer, in, inner] of real
+ * (parts 1) or complex ones (2); what x lacks is 0. */
+typedef struct ru_kern_fourier {
+    ru_dtype t; /* f32, f64 */
+    int64_t n, in, out, inner, parts, out_parts;
+    int64_t have; /* numbers of x that are read, at most `in` */
+    bool inverse, mirror; /* mirror: x is the first half of a spectrum of real numbers */
+    int64_t cols;         /* of the matrix that a line alone is, at most n / 2; 0: side by side */
+    const void *root, *turn; /* [2][n] e^(-2 pi i k / n): k = 0 ..; k = row * column (cols > 0) */
+} ru_kern_fourier;
+
 /* Counts are elements; steps are 0 or 1. `x` may equal the output where both have one type. */
 typedef struct ru_kern_numbers {
     /* y[i] = f(x[i]), z[i] = f(x[i*sx], y[i*sy]) by the functions of the lists above, and 0 or 1 */
@@ -132,6 +145,16 @@ typedef struct ru_kern_numbers {
 } ru_kern_numbers;
 
 #ifdef RU_KERN_ISA /* of k_sample.c and k_gemm_any.c */
+    /* Lines l0 .. l1 (outer * inner); work: fourier_work bytes */
+    int64_t (*fourier_work)(const ru_kern_fourier *f);
+    void (*fourier)(const ru_kern_fourier *f, const void *x, void *y, int64_t l0, int64_t l1,
+                    void *work);
+} ru_kern_numbers;
+
+#ifdef RU_KERN_ISA /* of k_sample.c and k_fourier.c */
+int64_t RUI_K(rui_kern_fourier_work)(const ru_kern_fourier *f);
+void RUI_K(rui_kern_fourier)(const ru_kern_fourier *f, const void *x, void *y, int64_t l0,
+                             int64_t l1, void *work);
 int64_t RUI_K(rui_kern_col2im_work)(const ru_kern_fold *f);
 void RUI_K(rui_kern_col2im)(const ru_kern_fold *f, const float *x, float *work, float *y);
 int64_t RUI_K(rui_kern_sample_work)(const ru_kern_sampler *s);

@@ -241,6 +241,47 @@ static void samples_nowhere(void **state)
     }
 }
 
+/* -- Fourier -------------------------------------------------------------------------------------
+ * Lines alone and side by side, along the last axis and others, padded, in all five forms. */
+
+typedef struct fourier_case {
+    int64_t outer, dim, inner, length;
+} fourier_case;
+
+static const fourier_case fourier_cases[] = {
+    {1, 2, 1, 0},    {3, 4, 1, 0},     {1, 16, 5, 0},   {37, 8, 1, 0},   {1, 64, 1, 0},
+    {16, 32, 1, 0},  {2, 128, 9, 0},   {17, 256, 1, 0}, {3, 512, 1, 0},  {1, 1024, 1, 0},
+    {1, 2048, 1, 0}, {5, 100, 1, 128}, {2, 3, 1, 1024}, {20, 30, 1, 64}, {3, 100, 2, 32},
+};
+
+static void fourier_of_powers_of_two(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2 * 5 * RU_ARRAY_LEN(fourier_cases); k++) {
+        const fourier_case *c = &fourier_cases[k / 10];
+        bool inverse = k % 5 == 2 || k % 5 == 4, half = k % 5 >= 3, wide = k / 5 % 2 == 1;
+        const int64_t parts = k % 5 == 0 || k % 5 == 3 ? 1 : 2, axis = 1;
+        const int64_t half_dim = c->length == 0 && c->dim % 2 == 0 ? c->dim / 2 + 1 : c->dim;
+        const int64_t dim = half && inverse ? half_dim : c->dim;
+        net t;
+        net_init(&t);
+        ru_type x =
+            wide ? T(F64, c->outer, dim, c->inner, parts) : T(F32, c->outer, dim, c->inner, parts);
+        ru_value_id in[3] = {input(&t, "x", x),
+                             c->length == 0 ? (ru_value_id){0}
+                                            : ru_build_const_i64s(&t.b, &c->length, 1),
+                             ru_build_const_i64s(&t.b, &axis, 1)};
+        ru_value_id y =
+            ru_build_op3(&t.b, RU_OP_DFT, in[0], in[1], in[2],
+                         (ru_attr[]){RU_AI(inverse, inverse), RU_AI(onesided, half), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        char name[64];
+        snprintf(name, sizeof name, "transform %u, form %u, %s", k / 10, k % 5,
+                 wide ? "f64" : "f32");
+        fast_and_right(&t, wide ? 1e-13 : 1e-6, name);
+    }
+}
+
 /* -- peepholes ------------------------------------------------------------------------------------
  */
 
@@ -311,5 +352,5 @@ static void scales_of_blocks(void **state)
 
 RU_TESTS(exec_rare, cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
          cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
-         cmocka_unit_test(samples_nowhere), cmocka_unit_test(peepholes),
-         cmocka_unit_test(scales_of_blocks))
+         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_powers_of_two),
+         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
