@@ -587,7 +587,7 @@ static void less_terms(const uint32_t *rows, const uint32_t *by, const uint32_t 
  * bits.
  */
 
-enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512, ARG_LOOK = 64 };
+enum { ARG_SIDE = 64, ARG_SHORT = 64, ARG_PIECE = 512, ARG_LOOK = 64 };
 
 #define NO_NAN(v)        0
 #define IS_NAN(v)        ((v) != (v))
@@ -697,11 +697,8 @@ enum { ARG_SIDE = 64, ARG_SHORT = 24, ARG_PIECE = 512, ARG_LOOK = 64 };
         T turned[ARG_SHORT * ARG_SIDE];                                                     \
         for (; inner == 1 && dim <= ARG_SHORT && o < o1; o += ARG_SIDE) {                   \
             int64_t n = kv_min_i64(ARG_SIDE, o1 - o);                                       \
-            for (int64_t i = 0; i < n; i++) {                                               \
-                for (int64_t k = 0; k < dim; k++) {                                         \
-                    turned[k * ARG_SIDE + i] = x[(o + i) * dim + k];                        \
-                }                                                                           \
-            }                                                                               \
+            RUI_K(rui_kern_transpose)                                                       \
+            (sizeof(T), x + o * dim, dim, turned, ARG_SIDE, n, dim);                        \
             name##_any(s, turned, ARG_SIDE, n, y + o);                                      \
         }                                                                                   \
         for (; inner == 1 && o < o1; o++) {                                                 \
@@ -786,6 +783,9 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .gemm_f32 = RUI_K(rui_kern_gemm_f32),
     .gemm_u32 = RUI_K(rui_kern_gemm_u32),
     .gemm_u64 = RUI_K(rui_kern_gemm_u64),
+    .apart_lanes = RUI_K(rui_kern_apart_lanes),
+    .apart_work = RUI_K(rui_kern_apart_work),
+    .apart = RUI_K(rui_kern_apart),
     .fourier_work = RUI_K(rui_kern_fourier_work),
     .fourier = RUI_K(rui_kern_fourier),
 };

@@ -3,9 +3,8 @@
  * registers while all taps pass: ROWS rows of LANES places of OUTS channels. A transposed
  * convolution with steps of s is s convolutions along that axis, whose results alternate. */
 #include "exec/cpu/kern/isa.h"
-
-/* Everything here is inlined: no call hands such a vector over. */
-#pragma GCC diagnostic ignored "-Wpsabi"
+#include "exec/cpu/kern/numbers.h"
+#include "exec/cpu/kern/tile.h"
 
 enum {
     ROWS = 4,
@@ -129,8 +128,8 @@ RU_KERN_INLINE void tile_of_two(const ru_kern_window *g, const taps_tile *t, con
     }
 }
 
-RU_KERN_INLINE void tile(const ru_kern_window *g, const taps_tile *t, const int64_t outs,
-                         const int64_t rows)
+RU_KERN_INLINE void window_tile(const ru_kern_window *g, const taps_tile *t, const int64_t outs,
+                                const int64_t rows)
 {
     int64_t area = g->out[0] * g->out[1] * g->out[2], row = g->every[1] * g->out[2];
     int64_t every = g->every[2], left = g->out[2] - t->q * every;
@@ -159,15 +158,15 @@ RU_KERN_INLINE void tile(const ru_kern_window *g, const taps_tile *t, const int6
     }
 }
 
-#define TAPS_OUTS(outs)            \
-    if (rows == ROWS) {            \
-        tile(g, t, outs, ROWS);    \
-    } else {                       \
-        for (; rows > 0; rows--) { \
-            tile(g, t, outs, 1);   \
-            t->from += step;       \
-            t->y += row;           \
-        }                          \
+#define TAPS_OUTS(outs)                 \
+    if (rows == ROWS) {                 \
+        window_tile(g, t, outs, ROWS);  \
+    } else {                            \
+        for (; rows > 0; rows--) {      \
+            window_tile(g, t, outs, 1); \
+            t->from += step;            \
+            t->y += row;                \
+        }                               \
     }
 
 static void some(const ru_kern_window *g, taps_tile t[1], int64_t outs, int64_t rows)
@@ -231,5 +230,228 @@ void RUI_K(rui_kern_window)(const ru_kern_window *g, const float *x, const float
         for (int64_t p = 0; p < g->every[1]; p++) {
             plane(g, image, w, bias, outs, a, p, y);
         }
+    }
+}
+
+/* -- channels apart, side by side -----------------------------------------------------------------
+ * Each channel has a window of its own: one channel in each lane of a vector, so that neither
+ * steps, nor dilation, nor short rows leave lanes empty. A band of rows is turned into lanes with
+ * its padding, and the results are turned back. */
+
+#ifdef __AVX512F__
+enum { SIDE = 16 };
+#else
+enum { SIDE = TILE_W };
+#endif
+enum { SIDE_PLACES = 8 /* results under way */ };
+
+typedef float side_v __attribute__((vector_size(4 * SIDE), aligned(4), may_alias));
+
+int64_t RUI_K(rui_kern_apart_lanes)(void)
+{
+    return SIDE;
+}
+
+/* Weights, the band, its results. */
+int64_t RUI_K(rui_kern_apart_work)(const ru_kern_apart *g)
+{
+    return SIDE * (g->n_taps + g->room[0] * g->room[1] * g->room[2] + g->band * g->out[2]);
+}
+
+/* r[i][j] becomes r[j][i]. */
+RU_KERN_INLINE void side_turn(side_v r[SIDE])
+{
+#ifdef __AVX512F__
+#define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define LOW_HALVES     0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
+#define HIGH_HALVES    4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
+    side_v t[SIDE], u[SIDE];
+#pragma GCC unroll 8
+    for (int i = 0; i < SIDE; i += 2) {
+        t[i] = ZIP(r[i], r[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        t[i + 1] = ZIP(r[i], r[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < SIDE; i += 2) {
+        int a = i % 4 == 0 ? i : i - 1; /* rows a and a + 2 of four */
+        u[i] = ZIP(t[a], t[a + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+        u[i + 1] = ZIP(t[a], t[a + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        side_v a = ZIP(u[k], u[4 + k], LOW_HALVES), b = ZIP(u[8 + k], u[12 + k], LOW_HALVES);
+        side_v c = ZIP(u[k], u[4 + k], HIGH_HALVES), d = ZIP(u[8 + k], u[12 + k], HIGH_HALVES);
+        r[k] = ZIP(a, b, LOW_HALVES);
+        r[4 + k] = ZIP(c, d, LOW_HALVES);
+        r[8 + k] = ZIP(a, b, HIGH_HALVES);
+        r[12 + k] = ZIP(c, d, HIGH_HALVES);
+    }
+#else
+    tile_transpose((tile_v *)r);
+#endif
+}
+
+/* SIDE numbers from place `at` on of each channel, `step` apart, in lanes; of lanes without a
+ * channel those of the first. */
+RU_KERN_INLINE void side_read(const float *x, int64_t step, int64_t channels, side_v r[SIDE])
+{
+#pragma GCC unroll 16
+    for (int64_t c = 0; c < SIDE; c++) {
+        r[c] = *(const side_v *)(x + (c < channels ? c : 0) * step);
+    }
+    side_turn(r);
+}
+
+/* `n` places of `channels` rows, `step` apart, to lanes. */
+static void to_lanes(const float *x, int64_t step, int64_t channels, int64_t n, float *to)
+{
+    side_v r[SIDE];
+    for (int64_t p = 0; n >= SIDE && p < n; p += SIDE) {
+        int64_t at = kv_min_i64(p, n - SIDE);
+        side_read(x + at, step, channels, r);
+        memcpy(to + at * SIDE, r, sizeof r);
+    }
+    for (int64_t p = 0; n < SIDE && p < n; p++) {
+        for (int64_t c = 0; c < SIDE; c++) {
+            to[p * SIDE + c] = x[(c < channels ? c : 0) * step + p];
+        }
+    }
+}
+
+static void from_lanes(const float *x, int64_t n, int64_t channels, float *to, int64_t step)
+{
+    for (int64_t p = 0; n >= SIDE && p < n; p += SIDE) {
+        side_v r[SIDE];
+        int64_t at = kv_min_i64(p, n - SIDE);
+        memcpy(r, x + at * SIDE, sizeof r);
+        side_turn(r);
+#pragma GCC unroll 16
+        for (int64_t c = 0; c < SIDE; c++) {
+            if (c < channels) {
+                *(side_v *)(to + c * step + at) = r[c];
+            }
+        }
+    }
+    for (int64_t c = 0; n < SIDE && c < channels; c++) {
+        for (int64_t p = 0; p < n; p++) {
+            to[c * step + p] = x[p * SIDE + c];
+        }
+    }
+}
+
+/* Rows from .. to of plane `a` of the image, row `from` at row `at` of the band. */
+static void band_rows(const ru_kern_apart *g, const float *x, int64_t channels, int64_t a,
+                      int64_t from, int64_t to, int64_t at, float *band)
+{
+    const int64_t w = g->in[2], step = g->in[0] * g->in[1] * w, n = (to - from) * w;
+    float *row = band + (((a + g->before[0]) * g->room[1] + at) * g->room[2] + g->before[2]) * SIDE;
+    side_v r[SIDE];
+    x += (a * g->in[1] + from) * w;
+    if (w >= 2 * SIDE || n < SIDE) {
+        for (int64_t i = from; i < to; i++, x += w, row += g->room[2] * SIDE) {
+            to_lanes(x, step, channels, w, row);
+        }
+        return;
+    }
+    for (int64_t p = 0; p < n; p += SIDE) {
+        int64_t first = kv_min_i64(p, n - SIDE), i = first / w, o = first % w;
+        side_read(x + first, step, channels, r);
+        for (int64_t j = 0; j < SIDE; j++) {
+            *(side_v *)(row + (i * g->room[2] + o) * SIDE) = r[j];
+            o++;
+            i += o == w ? 1 : 0;
+            o = o == w ? 0 : o;
+        }
+    }
+}
+
+static void band_fill(const ru_kern_apart *g, const float *x, int64_t channels, int64_t b0,
+                      float *band)
+{
+    const int64_t *room = g->room, top = b0 * g->step[1] - g->before[1];
+    int64_t from = top < 0 ? 0 : top, to = kv_min_i64(top + room[1], g->in[1]);
+    bool whole = top >= 0 && to == top + room[1] && room[0] == g->in[0] && room[2] == g->in[2];
+    if (!whole) {
+        memset(band, 0, sizeof *band * (size_t)(SIDE * room[0] * room[1] * room[2]));
+    }
+    for (int64_t a = 0; from < to && a < kv_min_i64(g->in[0], room[0] - g->before[0]); a++) {
+        band_rows(g, x, channels, a, from, to, from - top, band);
+    }
+}
+
+/* y[n] from x on, `step` lanes apart. */
+RU_KERN_INLINE void side_sums(const ru_kern_apart *g, const int64_t n, const int64_t step,
+                              const float *x, const float *w, side_v bias, float *y)
+{
+    side_v sum[SIDE_PLACES];
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < n; j++) {
+        sum[j] = bias;
+    }
+    for (int64_t k = 0; k < g->n_taps; k++) {
+        const float *s = x + (int64_t)g->taps[k] * SIDE;
+        side_v weight = *(const side_v *)(w + k * SIDE);
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < n; j++) {
+            sum[j] += weight * *(const side_v *)(s + j * step);
+        }
+    }
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < n; j++) {
+        *(side_v *)(y + j * SIDE) = sum[j];
+    }
+}
+
+#define SIDE_CASE(n)                                           \
+    case n:                                                    \
+        if (g->step[2] == 1) {                                 \
+            side_sums(g, n, SIDE, x, w, bias, y);              \
+        } else {                                               \
+            side_sums(g, n, g->step[2] * SIDE, x, w, bias, y); \
+        }                                                      \
+        break;
+
+static void side_tile(const ru_kern_apart *g, int64_t n, const float *x, const float *w,
+                      side_v bias, float *y)
+{
+    switch (n) {
+        SIDE_CASE(1)
+        SIDE_CASE(2)
+        SIDE_CASE(3)
+        SIDE_CASE(4)
+        SIDE_CASE(5)
+        SIDE_CASE(6)
+        SIDE_CASE(7)
+        SIDE_CASE(8)
+    default:
+        break;
+    }
+}
+
+void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
+                           const float *bias, int64_t b0, int64_t b1, float *y, float *work)
+{
+    const int64_t width = g->out[2], sets = (width + SIDE_PLACES - 1) / SIDE_PLACES;
+    const int64_t plane = g->out[0] * g->out[1] * width;
+    float *weights = work, *band = weights + SIDE * g->n_taps;
+    float *rows = band + SIDE * g->room[0] * g->room[1] * g->room[2], lanes[SIDE] = {0};
+    to_lanes(w, g->n_taps, channels, g->n_taps, weights);
+    band_fill(g, x, channels, b0, band);
+    for (int64_t c = 0; bias != NULL && c < channels; c++) {
+        lanes[c] = bias[c];
+    }
+    const side_v start = *(const side_v *)lanes;
+    for (int64_t a = 0; a < g->out[0]; a++) {
+        float *to = rows;
+        for (int64_t b = 0; b < b1 - b0; b++) {
+            const float *from =
+                band + (a * g->step[0] * g->room[1] + b * g->step[1]) * g->room[2] * SIDE;
+            for (int64_t s = 0; s < sets; s++) {
+                int64_t o = width * s / sets, n = width * (s + 1) / sets - o;
+                side_tile(g, n, from + o * g->step[2] * SIDE, weights, start, to);
+                to += n * SIDE;
+            }
+        }
+        from_lanes(rows, (b1 - b0) * width, channels, y + (a * g->out[1] + b0) * width, plane);
     }
 }

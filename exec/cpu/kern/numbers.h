@@ -79,6 +79,14 @@ typedef struct ru_kern_sampler {
     int64_t axes, size[3];
 } ru_kern_sampler;
 
+/* A convolution of channels that each have a window of their own, as ru_kern_window. Results go by
+ * bands of `band` rows along axis 1 (each for all of axis 0); room is that of a padded band. */
+typedef struct ru_kern_apart {
+    int64_t in[3], before[3], room[3], out[3], step[3];
+    int64_t band, n_taps;
+    const int32_t *taps; /* [n_taps] where they read in a padded band */
+} ru_kern_apart;
+
 enum { RU_KERN_FOURIER_LINES = 16 }; /* that go side by side */
 
 /* Transforms of lines of n numbers, a power of two, along the middle of [outer, in, inner] of real
@@ -86,7 +94,7 @@ enum { RU_KERN_FOURIER_LINES = 16 }; /* that go side by side */
 typedef struct ru_kern_fourier {
     ru_dtype t; /* f32, f64 */
     int64_t n, in, out, inner, parts, out_parts;
-    int64_t have; /* numbers of x that are read, at most `in` */
+    int64_t have;         /* numbers of x that are read, at most `in` */
     bool inverse, mirror; /* mirror: x is the first half of a spectrum of real numbers */
     int64_t cols;         /* of the matrix that a line alone is, at most n / 2; 0: side by side */
     const void *root, *turn; /* [2][n] e^(-2 pi i k / n): k = 0 ..; k = row * column (cols > 0) */
@@ -145,13 +153,23 @@ typedef struct ru_kern_numbers {
 } ru_kern_numbers;
 
 #ifdef RU_KERN_ISA /* of k_sample.c and k_gemm_any.c */
+    /* Rows b0 .. b1 (one band) of y of at most apart_lanes channels, whose weights are w [channels,
+     * n_taps]; bias may be NULL; work: apart_work floats */
+    int64_t (*apart_lanes)(void);
+    int64_t (*apart_work)(const ru_kern_apart *g);
+    void (*apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
+                  const float *bias, int64_t b0, int64_t b1, float *y, float *work);
     /* Lines l0 .. l1 (outer * inner); work: fourier_work bytes */
     int64_t (*fourier_work)(const ru_kern_fourier *f);
     void (*fourier)(const ru_kern_fourier *f, const void *x, void *y, int64_t l0, int64_t l1,
                     void *work);
 } ru_kern_numbers;
 
-#ifdef RU_KERN_ISA /* of k_sample.c and k_fourier.c */
+#ifdef RU_KERN_ISA /* of k_fourier.c, k_sample.c and k_window.c */
+int64_t RUI_K(rui_kern_apart_lanes)(void);
+int64_t RUI_K(rui_kern_apart_work)(const ru_kern_apart *g);
+void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
+                           const float *bias, int64_t b0, int64_t b1, float *y, float *work);
 int64_t RUI_K(rui_kern_fourier_work)(const ru_kern_fourier *f);
 void RUI_K(rui_kern_fourier)(const ru_kern_fourier *f, const void *x, void *y, int64_t l0,
                              int64_t l1, void *work);

@@ -2,6 +2,7 @@
  * channel each over three axes, which oneDNN computes as products of one row; of few channels,
  * which it pads to vectors of them; and where the reorders into blocks of channels and back would
  * cost more than its kernels give. Transposed ones that sum many channels are a product first. */
+#include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/low/conv.h"
 #include "exec/cpu/lower/lower_kern.h"
 
@@ -18,6 +19,7 @@ enum {
     FEW = 8,            /* channels of a group */
     FEW_PAIRS = 32,     /* more pairs of channels fill vectors of them */
     TURNED_FEW = 16,    /* channels of a group on one side */
+    BAND_MAX = 3 << 14, /* floats of a band of channels apart: stays near */
     TURNED_TAPS = 64,   /* of a result; more cost more than reorders do */
 };
 
@@ -202,12 +204,134 @@ static bool pays(rui_low *lo, const ru_node *n, const rui_window *w, int64_t *ro
     return in_rows && (outward || (w->nsp == 2 && taps <= FLAT_TAPS * ci && (alone || few)));
 }
 
+/* -- channels apart ------------------------------------------------------------------------------
+ */
+
+typedef struct apart_state {
+    const ru_kern_numbers *k;
+    ru_kern_apart g;
+    int64_t n, channels, lanes, blocks, bands, work;
+} apart_state;
+
+/* A part is a band of a block of channels. */
+static void apart_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
+{
+    const apart_state *s = state;
+    const ru_kern_apart *g = &s->g;
+    const int64_t in = g->in[0] * g->in[1] * g->in[2], out = g->out[0] * g->out[1] * g->out[2];
+    const float *bias = bufs[T_BIAS];
+    for (int64_t r = begin; r < end; r++) {
+        int64_t image = r / s->bands / s->blocks, c = r / s->bands % s->blocks * s->lanes;
+        int64_t b0 = r % s->bands * g->band, b1 = b0 + g->band, n = s->channels - c;
+        int64_t plane = image * s->channels + c;
+        s->k->apart(g, (const float *)bufs[T_X] + plane * in, n < s->lanes ? n : s->lanes,
+                    (const float *)bufs[T_W] + c * g->n_taps, bias != NULL ? bias + c : NULL, b0,
+                    b1 < g->out[1] ? b1 : g->out[1], (float *)bufs[T_Y] + plane * out, own);
+    }
+}
+
+static ru_status apart_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const apart_state *s = state;
+    int64_t places = s->g.out[0] * s->g.band * s->g.out[2];
+    rui_kern_for_own(run, apart_part, s, bufs, s->n * s->blocks * s->bands,
+                     rui_kern_grain(places * s->g.n_taps), bufs[T_WORK],
+                     s->work * (int64_t)sizeof(float));
+    return RU_OK;
+}
+
+/* False: more than it is for. */
+static bool apart_plan(rui_low *lo, const rui_window *w, apart_state *s, axis_taps t[AXES])
+{
+    ru_kern_window g = {0};
+    *s = (apart_state){.k = ru_kern_numbers_best(), .n = w->n, .channels = w->ci};
+    for (int d = 0; d < w->nsp; d++) {
+        if (w->kernel[d] > AXIS_TAPS) {
+            return false;
+        }
+    }
+    for (int k = 0; k < AXES; k++) {
+        plan_axis(&g, k, w, false, &t[k]);
+        s->g.in[k] = g.in[k];
+        s->g.out[k] = g.out[k];
+        s->g.before[k] = g.before[k];
+        s->g.room[k] = g.room[k];
+        s->g.step[k] = g.step[k];
+    }
+    s->lanes = s->k->apart_lanes();
+    s->blocks = (s->channels + s->lanes - 1) / s->lanes;
+    s->g.n_taps = t[0].n * t[1].n * t[2].n;
+    int64_t reach = g.room[1] - (g.out[1] - 1) * g.step[1], row = g.room[0] * g.room[2] * s->lanes;
+    reach = reach < 1 ? 1 : reach;
+    int64_t band = row > BAND_MAX ? 1 : (BAND_MAX / row - reach) / g.step[1] + 1;
+    band = band < 1 ? 1 : band > g.out[1] ? g.out[1] : band;
+    int64_t parts = s->n * s->blocks, threads = (int64_t)rui_threads(lo);
+    s->bands = (g.out[1] + band - 1) / band;
+    s->bands = parts * s->bands < threads && g.out[1] >= threads ? threads : s->bands;
+    s->g.band = (g.out[1] + s->bands - 1) / s->bands;
+    s->bands = (g.out[1] + s->g.band - 1) / s->g.band;
+    s->g.room[1] = (s->g.band - 1) * g.step[1] + reach;
+    s->work = (s->k->apart_work(&s->g) + 15) / 16 * 16;
+    return s->work <= WORK_MAX;
+}
+
+static ru_status lower_apart(rui_low *lo, const ru_node *n, const rui_window *w)
+{
+    axis_taps t[AXES];
+    apart_state made;
+    if (!apart_plan(lo, w, &made, t)) {
+        return RU_E_UNSUPPORTED;
+    }
+    apart_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    int32_t *taps = rui_keep(lo, made.g.n_taps * (int64_t)sizeof *taps);
+    if (s == NULL || taps == NULL) {
+        return rui_done(lo);
+    }
+    for (int64_t k = 0; k < made.g.n_taps; k++) {
+        int64_t a = k / (t[1].n * t[2].n), b = k / t[2].n % t[1].n, d = k % t[2].n;
+        taps[k] =
+            (int32_t)((t[0].off[a] * made.g.room[1] + t[1].off[b]) * made.g.room[2] + t[2].off[d]);
+    }
+    made.g.taps = taps;
+    *s = made;
+    rui_buf bufs[T_BUFS] = {[T_X] = rui_in_plain(lo, n->in[0]), [T_W] = rui_in_plain(lo, n->in[1])};
+    bufs[T_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
+    bufs[T_Y] = rui_out_plain(lo, n->out[0]);
+    bufs[T_WORK] = rui_scratch(lo, s->work * rui_threads(lo) * (int64_t)sizeof(float));
+    rui_emit(lo, &(rui_step){.kernel = "kern conv apart",
+                             .fn = apart_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = T_BUFS});
+    rui_act_emit(lo, n);
+    return rui_done(lo);
+}
+
+/* One channel to one, and enough of them to fill the lanes: half of each block at least. */
+static bool apart_pays(rui_low *lo, const ru_node *n, const rui_window *w)
+{
+    int64_t lanes = ru_kern_numbers_best()->apart_lanes();
+    int64_t blocks = (w->ci + lanes - 1) / lanes;
+    return w->ci == w->groups && w->co == w->groups && 2 * w->ci >= blocks * lanes && w->ci > 1 &&
+           rui_standing(lo, n->in[0])->plain && leaves(lo, n);
+}
+
 ru_status rui_lower_kern_window(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     rui_window w;
     int64_t room = 0;
-    if (!rui_inference(lo) || !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w, &room)) {
+    if (!rui_inference(lo) || !rui_conv_plain(lo, n, false, &w)) {
+        return RU_E_UNSUPPORTED;
+    }
+    bool takes = pays(lo, n, &w, &room);
+    if (apart_pays(lo, n, &w)) {
+        ru_status st = lower_apart(lo, n, &w);
+        if (st != RU_E_UNSUPPORTED) {
+            return st;
+        }
+    }
+    if (!takes) {
         return RU_E_UNSUPPORTED;
     }
     return lower(lo, n, &w, false, room);

@@ -521,6 +521,56 @@ static void deep_convolutions_of_one_channel(void **state)
     }
 }
 
+/* A window for each channel, channels side by side: images of a few rows and of several bands,
+ * windows that reach past both sides, one to three axes. */
+static void convolutions_of_channels_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t axes;
+        int64_t x[3], kernel[3], strides[3], dilations[3], pads[6], channels;
+    } cases[] = {
+        {2, {9, 21}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 16},
+        {2, {14, 14}, {5, 5}, {2, 2}, {1, 1}, {2, 2, 2, 2}, 37},
+        {2, {7, 7}, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 24},
+        {2, {1, 1}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 16},
+        {2, {3, 3}, {2, 3}, {3, 1}, {2, 2}, {4, 3, 5, 2}, 31},
+        {2, {60, 70}, {3, 4}, {1, 3}, {2, 4}, {2, 0, 3, 9}, 16},
+        {2, {130, 40}, {5, 3}, {3, 1}, {1, 1}, {0, 1, 2, 1}, 48},
+        {1, {100}, {9}, {1}, {3}, {12, 0}, 32},
+        {3, {5, 9, 11}, {3, 2, 3}, {1, 2, 2}, {1, 1, 2}, {1, 0, 2, 1, 1, 0}, 16},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases) * 2; k++) {
+        const uint32_t axes = cases[k / 2].axes;
+        const int64_t c = cases[k / 2].channels;
+        const ru_attr attrs[] = {RU_AIS(kernel_shape, cases[k / 2].kernel, axes),
+                                 RU_AIS(strides, cases[k / 2].strides, axes),
+                                 RU_AIS(dilations, cases[k / 2].dilations, axes),
+                                 RU_AIS(pads, cases[k / 2].pads, 2 * axes),
+                                 RU_AI(group, c),
+                                 RU_A_END};
+        ru_type x = T(F32, 2, c), w = T(F32, c, 1);
+        for (uint32_t d = 0; d < axes; d++) {
+            x.dims[x.rank++] = cases[k / 2].x[d];
+            w.dims[w.rank++] = cases[k / 2].kernel[d];
+        }
+        net t;
+        net_init(&t);
+        ru_value_id in[3] = {input(&t, "x", x), param(&t, w, 0.3f), param(&t, T(F32, c), 0.2f)};
+        ru_value_id y;
+        ru_build_node(&t.b, RU_OP_Conv, in, k % 2 == 1 ? 3 : 2, attrs, &y, 1);
+        ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1 + k % 2});
+        ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
+        assert_non_null(strstr(ru_exe_print(e, &t.arena), "kern conv apart"));
+        same_output(&t, e, ref, t.g.outputs[0], 1e-5, "channels apart");
+        ru_exe_close(e);
+        ru_exe_close(ref);
+        ru_arena_fini(&t.arena);
+    }
+}
+
 /* The same over two axes of an image that stands in rows; what oneDNN does better it keeps. */
 static void flat_convolutions_of_few_channels(void **state)
 {
@@ -546,7 +596,7 @@ static void flat_convolutions_of_few_channels(void **state)
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases) * 4; k++) {
         const int64_t *d = cases[k / 4].x, *f = cases[k / 4].kernel;
-        int64_t of = cases[k / 4].of, groups = of == 1 ? 16 : 3;
+        int64_t of = cases[k / 4].of, groups = 3;
         int64_t co = groups * cases[k / 4].each;
         const ru_attr attrs[] = {RU_AIS(kernel_shape, f, 2),
                                  RU_AIS(strides, cases[k / 4].strides, 2),
@@ -727,6 +777,7 @@ RU_TESTS(exec_odd, cmocka_unit_test(dropout_tells_its_mask), cmocka_unit_test(ma
          cmocka_unit_test(rows_of_any_length), cmocka_unit_test(short_rows_that_repeat),
          cmocka_unit_test(deep_convolutions_of_one_channel),
          cmocka_unit_test(flat_convolutions_of_few_channels),
+         cmocka_unit_test(convolutions_of_channels_apart),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
          cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(few_bytes_move),
          cmocka_unit_test(products_of_doubles), cmocka_unit_test(gemms_of_doubles),
