@@ -3,6 +3,14 @@
  * axis, which are the other resizings and their gradients. */
 #include "exec/cpu/kern/isa.h"
 
+/* Is the table of the last axis read element by element? Runs of a few are not worth their start.
+ */
+static bool in_table(const ru_kern_places *p)
+{
+    enum { RUN = 6 };
+    return p->n_runs == 0 || p->n_runs * RUN > p->dims[p->rank - 1];
+}
+
 #define COPY_RUN(type, name)                                                                  \
     static void name##_fill(type *to, type v, int64_t n)                                      \
     {                                                                                         \
@@ -18,7 +26,7 @@
     }                                                                                         \
     static void name(const ru_kern_places *p, int64_t row, const type *x, type *y, type fill) \
     {                                                                                         \
-        for (int64_t r = 0; r < p->n_runs; r++) {                                             \
+        for (int64_t r = 0; !in_table(p) && r < p->n_runs; r++) {                             \
             const ru_kern_place_run *run = &p->runs[r];                                       \
             type *to = y + run->to;                                                           \
             if (row < 0 || run->from < 0) {                                                   \
@@ -34,7 +42,7 @@
                 name##_step(to, s, run->step, run->n);                                        \
             }                                                                                 \
         }                                                                                     \
-        if (p->n_runs == 0) {                                                                 \
+        if (in_table(p)) {                                                                    \
             const int64_t *from = p->from[p->rank - 1];                                       \
             for (int64_t j = 0; j < p->dims[p->rank - 1]; j++) {                              \
                 to_one(p, row, from[j], x, y, j, fill);                                       \
@@ -72,9 +80,14 @@ void RUI_K(rui_kern_places)(const ru_kern_places *p, const void *x, const void *
     if (fill != NULL) {
         memcpy(&bits, fill, (size_t)p->bytes);
     }
-    for (int64_t r = r0; r < r1; r++) {
+    for (int64_t r = r0, before = -1; r < r1; r++) {
         int64_t row = row_at(p, r);
         char *to = (char *)y + r * cols * p->bytes;
+        if (r > r0 && row == before) {
+            memcpy(to, to - cols * p->bytes, (size_t)(cols * p->bytes));
+            continue;
+        }
+        before = row;
         switch (p->bytes) {
         case 1:
             row8(p, row, x, (uint8_t *)to, (uint8_t)bits);
@@ -98,6 +111,15 @@ static void tap_rows(const ru_kern_taps *p, const float *x, float *y, int64_t o)
     int64_t inner = p->inner, from = p->start[o], to = p->start[o + 1];
     if (from == to) {
         memset(y, 0, sizeof(float) * (size_t)inner);
+        return;
+    }
+    if (to == from + 2) {
+        const float *a = x + p->index[from] * inner, *b = x + p->index[from + 1] * inner;
+        float v = p->weight[from], w = p->weight[from + 1];
+#pragma omp simd
+        for (int64_t j = 0; j < inner; j++) {
+            y[j] = v * a[j] + w * b[j];
+        }
         return;
     }
     for (int64_t t = from; t < to; t++) {

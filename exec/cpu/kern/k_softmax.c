@@ -3,71 +3,159 @@
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/lanes.h"
 
-enum { SHORT_ROWS = 16, SHORT_MAX = 32 };
+enum { SHORT_ROWS = 16, SHORT_MAX = 24 };
 
-static float row_max(const float *x, int64_t n)
+/* Everything here is inlined: no call hands such a vector over. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+enum { WIDE = 16 }; /* elements of a vector */
+
+RU_KERN_INLINE kv_16 load_16(const float *x)
 {
-    float acc[KV_LANES];
-    for (int64_t j = 0; j < KV_LANES; j++) {
-        acc[j] = -INFINITY;
-    }
+    return *(const kv_16 *)x;
+}
+
+/* `on` where the mask is set, else `off`. */
+RU_KERN_INLINE kv_16 pick_16(kv_16_mask m, kv_16 on, kv_16 off)
+{
+    return (kv_16)(((kv_16_mask)on & m) | ((kv_16_mask)off & ~m));
+}
+
+/* kv_exp_neg of 16. */
+RU_KERN_INLINE kv_16 exp_16(kv_16 x)
+{
+    kv_16 c = pick_16(x < -87.0f, (kv_16){0} - 87.0f, x);
+    kv_16 t = c * 1.44269504f + 12582912.0f;
+    kv_16_mask n = (kv_16_mask)t << 23;
+    t -= 12582912.0f;
+    kv_16 r = c - t * 0x1.62ep-1f;
+    r -= t * 3.19461833e-05f;
+    kv_16 p = r * 1.395171725e-03f + 8.369598410e-03f;
+    p = p * r + 4.166618728e-02f;
+    p = p * r + 1.666651289e-01f;
+    p = p * r + 5.000000101e-01f;
+    kv_16 y = (p * r) * r + r + 1.0f;
+    y = (kv_16)((kv_16_mask)y + n);
+    return pick_16(x < -87.0f, (kv_16){0}, pick_16(x != x, x, y));
+}
+
+/* Lanes from the end of a row that whole vectors have not seen. */
+RU_KERN_INLINE kv_16_mask unseen(int64_t left)
+{
+    const kv_16_mask lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return lane >= WIDE - (int32_t)left;
+}
+
+/* n >= WIDE; the last vector overlaps the one before. */
+RU_KERN_INLINE float row_max(const float *x, int64_t n)
+{
+    kv_16 a = load_16(x + n - WIDE), b = a, v;
     int64_t i = 0;
-    for (; i + KV_LANES <= n; i += KV_LANES) {
-#pragma omp simd
-        for (int64_t j = 0; j < KV_LANES; j++) {
-            acc[j] = kv_max(x[i + j], acc[j]);
+    for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+        v = load_16(x + i);
+        a = KV_MOST(kv_16, v, a);
+        v = load_16(x + i + WIDE);
+        b = KV_MOST(kv_16, v, b);
+    }
+    if (i + WIDE <= n) {
+        v = load_16(x + i);
+        a = KV_MOST(kv_16, v, a);
+    }
+    a = KV_MOST(kv_16, b, a);
+    float most;
+    KV_JOIN_16(a, KV_MOST, most);
+    return most;
+}
+
+/* y = e^(x - max), returns the sum; y may equal x. n >= WIDE. */
+RU_KERN_INLINE float row_exp(const float *x, float max, float *y, int64_t n)
+{
+    kv_16 sum[4] = {{0}}, e;
+    const kv_16 last = exp_16(load_16(x + n - WIDE) - max);
+    int64_t i = 0;
+    for (; i + 4 * WIDE <= n; i += 4 * WIDE) {
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < 4; k++) {
+            e = exp_16(load_16(x + i + k * WIDE) - max);
+            *(kv_16 *)(y + i + k * WIDE) = e;
+            sum[k] += e;
         }
+    }
+    for (; i + WIDE <= n; i += WIDE) {
+        e = exp_16(load_16(x + i) - max);
+        *(kv_16 *)(y + i) = e;
+        sum[0] += e;
     }
     if (i < n) {
-        float end[KV_LANES];
-        int64_t w = kv_tail(x + i, n - i, -INFINITY, end);
-        KV_LANES_LOOP(w, acc[j] = kv_max(end[j], acc[j]))
+        *(kv_16 *)(y + n - WIDE) = last;
+        sum[1] += pick_16(unseen(n - i), last, (kv_16){0});
     }
-    return kv_max_of_lanes(acc);
+    sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    float all;
+    KV_JOIN_16(sum[0], KV_ADD, all);
+    return all;
 }
 
-/* y = e^(x - max), returns the sum; y may equal x. */
-static float row_exp(const float *x, float max, float *y, int64_t n)
+/* Rows of fewer than WIDE elements, alone. */
+static float few_max(const float *x, int64_t n)
 {
-    float acc[KV_LANES] = {0};
-    int64_t i = 0;
-    for (; i + KV_LANES <= n; i += KV_LANES) {
-#pragma omp simd
-        for (int64_t j = 0; j < KV_LANES; j++) {
-            float e = kv_exp_neg(x[i + j] - max);
-            y[i + j] = e;
-            acc[j] += e;
-        }
-    }
-    if (i < n) { /* the rest gives 0 */
-        float end[KV_LANES];
-        int64_t w = kv_tail(x + i, n - i, -INFINITY, end);
-        KV_LANES_LOOP(w, float e = kv_exp_neg(end[j] - max); end[j] = e; acc[j] += e)
-        memcpy(y + i, end, (size_t)(n - i) * sizeof *y);
-    }
-    return kv_sum_of_lanes(acc);
-}
-
-static void softmax_row(bool log, const float *x, float *y, int64_t n)
-{
-    float max = row_max(x, n);
-    /* a row of minus infinities (all masked) gives NaN as the definition does */
-    if (!log) {
-        float inv = 1.0f / row_exp(x, max, y, n);
-#pragma omp simd
-        for (int64_t j = 0; j < n; j++) {
-            y[j] *= inv;
-        }
-        return;
-    }
-    float buf[KV_BLOCK], sum = 0.0f;
-    for (int64_t c = 0; c < n; c += KV_BLOCK) {
-        sum += row_exp(x + c, max, buf, kv_min_i64(KV_BLOCK, n - c));
-    }
-    float ln = kv_log(sum); /* by itself: beside a large maximum it would lose its digits */
-#pragma omp simd
+    float most = -INFINITY;
     for (int64_t j = 0; j < n; j++) {
-        y[j] = (x[j] - max) - ln;
+        most = kv_max(x[j], most);
+    }
+    return most;
+}
+
+static float few_exp(const float *x, float max, float *y, int64_t n)
+{
+    float sum = 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        y[j] = kv_exp_neg(x[j] - max);
+        sum += y[j];
+    }
+    return sum;
+}
+
+static float any_max(const float *x, int64_t n)
+{
+    return n < WIDE ? few_max(x, n) : row_max(x, n);
+}
+
+static float any_exp(const float *x, float max, float *y, int64_t n)
+{
+    return n < WIDE ? few_exp(x, max, y, n) : row_exp(x, max, y, n);
+}
+
+enum { ROWS = 8, NEAR = 512 /* elements of rows that go through each step together */ };
+
+/* `rows` rows of at least WIDE elements: their steps do not wait for each other. A row of minus
+ * infinities (all masked) gives NaN as the definition does. */
+static void softmax_rows(bool log, const float *x, float *y, int64_t rows, int64_t n)
+{
+    float max[ROWS], end[ROWS], e[KV_BLOCK];
+    for (int64_t r = 0; r < rows; r++) {
+        max[r] = row_max(x + r * n, n);
+    }
+    for (int64_t r = 0; r < rows && !log; r++) {
+        end[r] = 1.0f / row_exp(x + r * n, max[r], y + r * n, n);
+    }
+    for (int64_t r = 0; r < rows && log; r++) {
+        float sum = 0.0f;
+        for (int64_t c = 0; c < n; c += KV_BLOCK) {
+            sum += any_exp(x + r * n + c, max[r], e, kv_min_i64(KV_BLOCK, n - c));
+        }
+        end[r] = kv_log(sum); /* by itself: beside a large maximum it would lose its digits */
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const float *from = x + r * n;
+        float *to = y + r * n;
+        kv_16 last =
+            log ? (load_16(from + n - WIDE) - max[r]) - end[r] : load_16(to + n - WIDE) * end[r];
+        for (int64_t i = 0; i + WIDE <= n; i += WIDE) {
+            *(kv_16 *)(to + i) =
+                log ? (load_16(from + i) - max[r]) - end[r] : load_16(to + i) * end[r];
+        }
+        *(kv_16 *)(to + n - WIDE) = last;
     }
 }
 
@@ -78,12 +166,12 @@ static void softmax_row_bf16(bool log, const uint16_t *x, uint16_t *y, int64_t n
     for (int64_t c = 0; c < n; c += KV_BLOCK) {
         int64_t w = kv_min_i64(KV_BLOCK, n - c);
         kv_widen(x + c, buf, w);
-        max = kv_max(row_max(buf, w), max);
+        max = kv_max(any_max(buf, w), max);
     }
     for (int64_t c = 0; c < n; c += KV_BLOCK) {
         int64_t w = kv_min_i64(KV_BLOCK, n - c);
         kv_widen(x + c, buf, w);
-        sum += row_exp(buf, max, buf, w);
+        sum += any_exp(buf, max, buf, w);
     }
     float ln = kv_log(sum), inv = 1.0f / sum;
     for (int64_t c = 0; c < n; c += KV_BLOCK) {
@@ -159,12 +247,13 @@ void RUI_K(rui_kern_softmax)(ru_dtype t, bool log, const void *x, void *y, int64
         softmax_rows_short(log, x, y, rows, cols);
         return;
     }
-    for (int64_t r = 0; r < rows; r++) {
-        if (t == RU_F32) {
-            softmax_row(log, (const float *)x + r * cols, (float *)y + r * cols, cols);
-        } else {
-            softmax_row_bf16(log, (const uint16_t *)x + r * cols, (uint16_t *)y + r * cols, cols);
-        }
+    const int64_t together = cols <= NEAR ? ROWS : 1;
+    for (int64_t r = 0; r < rows && t == RU_F32; r += together) {
+        softmax_rows(log, (const float *)x + r * cols, (float *)y + r * cols,
+                     kv_min_i64(together, rows - r), cols);
+    }
+    for (int64_t r = 0; r < rows && t != RU_F32; r++) {
+        softmax_row_bf16(log, (const uint16_t *)x + r * cols, (uint16_t *)y + r * cols, cols);
     }
 }
 

@@ -69,12 +69,44 @@ static void column_row(const rows_state *s, const float *x, const int64_t tap[AX
     }
 }
 
+/* The same of all taps along the row, `tap` the first: a row of places is a matrix of steps and
+ * taps, turned. */
+static void column_rows(const rows_state *s, const float *x, const int64_t tap[AXES], int64_t p0,
+                        int64_t p1, float *to)
+{
+    for (int64_t p = p0, n, at = 0; p < p1; p += n, at += n) {
+        int64_t o = p % s->out[2], b = p / s->out[2] % s->out[1], a = p / s->out[2] / s->out[1];
+        int64_t z = a * s->stride[0] + tap[0], y = b * s->stride[1] + tap[1];
+        n = s->out[2] - o < p1 - p ? s->out[2] - o : p1 - p;
+        s->k->transpose(4, x + (z * s->in[1] + y) * s->in[2] + o * s->stride[2], s->stride[2],
+                        to + at, p1 - p0, n, s->kernel[2]);
+    }
+}
+
+/* Does no tap meet padding, along no axis? */
+static bool inside(const rows_state *s)
+{
+    bool all = s->dilate[2] == 1;
+    for (int k = 0; k < AXES; k++) {
+        int64_t reach = (s->out[k] - 1) * s->stride[k] + (s->kernel[k] - 1) * s->dilate[k];
+        all = all && s->pad[k] == 0 && reach < s->in[k];
+    }
+    return all;
+}
+
 static void columns_of(const rows_state *s, const float *x, int64_t p0, int64_t p1, float *to)
 {
     int64_t image = s->in[0] * s->in[1] * s->in[2];
+    bool turned = s->stride[2] > 1 && inside(s);
     for (int64_t c = 0; c < s->ci; c++, x += image) {
         for (int64_t a = 0; a < s->kernel[0]; a++) {
             for (int64_t b = 0; b < s->kernel[1]; b++) {
+                if (turned) {
+                    const int64_t tap[AXES] = {a * s->dilate[0], b * s->dilate[1]};
+                    column_rows(s, x, tap, p0, p1, to);
+                    to += s->kernel[2] * (p1 - p0);
+                    continue;
+                }
                 for (int64_t d = 0; d < s->kernel[2]; d++, to += p1 - p0) {
                     const int64_t tap[AXES] = {a * s->dilate[0] - s->pad[0],
                                                b * s->dilate[1] - s->pad[1],
