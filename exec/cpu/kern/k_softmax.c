@@ -49,21 +49,25 @@ RU_KERN_INLINE kv_16_mask unseen(int64_t left)
 /* n >= WIDE; the last vector overlaps the one before. */
 RU_KERN_INLINE float row_max(const float *x, int64_t n)
 {
-    kv_16 a = load_16(x + n - WIDE), b = a, v;
+    const kv_16 end = load_16(x + n - WIDE);
+    kv_16 acc[4] = {end, end, end, end}, v;
     int64_t i = 0;
-    for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
-        v = load_16(x + i);
-        a = KV_MOST(kv_16, v, a);
-        v = load_16(x + i + WIDE);
-        b = KV_MOST(kv_16, v, b);
+    for (; i + 4 * WIDE <= n; i += 4 * WIDE) {
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < 4; k++) {
+            v = load_16(x + i + k * WIDE);
+            acc[k] = KV_MOST(kv_16, v, acc[k]);
+        }
     }
-    if (i + WIDE <= n) {
+    for (; i + WIDE <= n; i += WIDE) {
         v = load_16(x + i);
-        a = KV_MOST(kv_16, v, a);
+        acc[0] = KV_MOST(kv_16, v, acc[0]);
     }
-    a = KV_MOST(kv_16, b, a);
     float most;
-    KV_JOIN_16(a, KV_MOST, most);
+    acc[0] = KV_MOST(kv_16, acc[1], acc[0]);
+    acc[2] = KV_MOST(kv_16, acc[3], acc[2]);
+    acc[0] = KV_MOST(kv_16, acc[2], acc[0]);
+    KV_JOIN_16(acc[0], KV_MOST, most);
     return most;
 }
 

@@ -150,9 +150,6 @@ typedef struct ru_kern_numbers {
                      double *work);
     void (*gemm_u64)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                      double *work);
-} ru_kern_numbers;
-
-#ifdef RU_KERN_ISA /* of k_sample.c and k_gemm_any.c */
     /* Rows b0 .. b1 (one band) of y of at most apart_lanes channels, whose weights are w [channels,
      * n_taps]; bias may be NULL; work: apart_work floats */
     int64_t (*apart_lanes)(void);
@@ -165,7 +162,7 @@ typedef struct ru_kern_numbers {
                     void *work);
 } ru_kern_numbers;
 
-#ifdef RU_KERN_ISA /* of k_fourier.c, k_sample.c and k_window.c */
+#ifdef RU_KERN_ISA /* of k_fourier, k_gemm_any, k_sample, k_window */
 int64_t RUI_K(rui_kern_apart_lanes)(void);
 int64_t RUI_K(rui_kern_apart_work)(const ru_kern_apart *g);
 void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,

@@ -522,7 +522,7 @@ static void deep_convolutions_of_one_channel(void **state)
 }
 
 /* A window for each channel, channels side by side: images of a few rows and of several bands,
- * windows that reach past both sides, one to three axes. */
+ * windows that reach past both sides, two and three axes. */
 static void convolutions_of_channels_apart(void **state)
 {
     (void)state;
@@ -537,7 +537,7 @@ static void convolutions_of_channels_apart(void **state)
         {2, {3, 3}, {2, 3}, {3, 1}, {2, 2}, {4, 3, 5, 2}, 31},
         {2, {60, 70}, {3, 4}, {1, 3}, {2, 4}, {2, 0, 3, 9}, 16},
         {2, {130, 40}, {5, 3}, {3, 1}, {1, 1}, {0, 1, 2, 1}, 48},
-        {1, {100}, {9}, {1}, {3}, {12, 0}, 32},
+        {2, {1, 100}, {1, 9}, {1, 1}, {1, 3}, {0, 12, 0, 0}, 32},
         {3, {5, 9, 11}, {3, 2, 3}, {1, 2, 2}, {1, 1, 2}, {1, 0, 2, 1, 1, 0}, 16},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases) * 2; k++) {
