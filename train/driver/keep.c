@@ -230,14 +230,21 @@ static void copy_opened(opened *to, const ru_data_options *opt)
 
 ru_status rui_keep_measure(rui_trainer *t, const ru_data_options *opt, ru_err *err)
 {
+    ru_keep_in in;
+    RU_TRY(get_measured(t, opt, &in, err));
+    return rui_keep_open(t, opt, &in, err);
+}
+
+ru_status rui_keep_open(rui_trainer *t, const ru_data_options *opt, const ru_keep_in *measured,
+                        ru_err *err)
+{
     struct rui_keep *k = RU_NEW(t->arena, struct rui_keep, 1);
     if (k == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for what is known of the training data");
     }
     copy_opened(&k->train, opt);
     k->cores = ru_self_cores();
-    RU_TRY(get_measured(t, opt, &k->in, err));
-    k->alone = k->in;
+    k->alone = k->in = *measured;
     for (uint32_t i = 0; i < t->job->storage.n; i++) {
         k->in.room_bytes += t->job->storage.at[i].quota_bytes;
     }
@@ -251,7 +258,7 @@ void rui_keep_test(rui_trainer *t, const ru_data_options *opt)
 }
 
 /* Workers of one host share its folders, and each has threads and cores of its own. True: it is
- * not as it was. */
+ * not as it was; then epochs that were seen say nothing of those that follow. */
 static bool count_hosts(const rui_trainer *t, struct rui_keep *k)
 {
     const ru_job *j = t->job;
@@ -260,6 +267,8 @@ static bool count_hosts(const rui_trainer *t, struct rui_keep *k)
     if (k->in.hosts == hosts && k->in.readers == readers) {
         return false;
     }
+    k->n_like = k->since = 0;
+    k->whole = false;
     k->in.hosts = hosts;
     k->in.readers = readers;
     k->in.cores = mates * k->cores;
@@ -400,9 +409,7 @@ static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
 {
     ru_err none = {0};
     bool others = count_hosts(t, k), found = false;
-    k->n_like = others ? 0 : k->n_like;
-    k->since = others ? 0 : k->since;
-    if (k->whole && !others && took_s > 0) {
+    if (k->whole && took_s > 0) {
         if (k->told == 0) {
             ru_decisions_measured(t->decisions, &ru_policy_keep, "first_s", RU_NAN, took_s);
         } else if (k->told > 1) {

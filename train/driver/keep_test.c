@@ -90,8 +90,8 @@ static void auto_changes_nothing_that_is_learned(void **state)
     assert_int_equal(answers, 1);
 }
 
-/* A trainer that has measured its samples. */
-static void open_trainer(lab *l, rui_trainer *t, ru_disk_tier *tier)
+/* A trainer whose samples and disk are that fast. */
+static void open_trainer(lab *l, rui_trainer *t, ru_disk_tier *tier, double disk_mb_per_s)
 {
     ru_err err = {0};
     *tier = (ru_disk_tier){ru_path_join(&l->arena, l->dir, "tier"), 64 << 20};
@@ -105,7 +105,16 @@ static void open_trainer(lab *l, rui_trainer *t, ru_disk_tier *tier)
     assert_ok(ru_dataset_open(&opt, &t->train_set, &err), err);
     assert_ok(ru_decisions_open(l->dir, "t", &t->decisions, &err), err);
     t->count = ru_dataset_count(t->train_set);
-    assert_ok(rui_keep_measure(t, &opt, &err), err);
+    const ru_keep_in measured = {.samples = t->count,
+                                 .fetch_s = 1e-4,
+                                 .decode_s = 1e-2,
+                                 .unpack_s = 1e-5,
+                                 .bytes = 4000,
+                                 .decoded_bytes = 7000,
+                                 .read_mb_per_s = disk_mb_per_s,
+                                 .write_mb_per_s = disk_mb_per_s,
+                                 .gain_min = 0.02};
+    assert_ok(rui_keep_open(t, &opt, &measured, &err), err);
 }
 
 static void close_trainer(rui_trainer *t)
@@ -140,7 +149,7 @@ static void predictions_follow_epochs(void **state)
     ru_err err = {0};
     ru_disk_tier tier;
     rui_trainer t = {.batch = 1};
-    open_trainer(l, &t, &tier);
+    open_trainer(l, &t, &tier, 500);
     assert_ok(rui_keep_begin(&t, &err), err);
     ru_time now = {0};
     uint32_t row = 0;
@@ -168,19 +177,17 @@ static void predictions_follow_epochs(void **state)
     close_trainer(&t);
 }
 
-/* A run on many hosts keeps nothing, since each meets a sample too seldom; when the others leave,
- * the one that is left keeps samples, and what is predicted follows those that come again. */
-static void hosts_come_and_go(void **state)
+enum { HOSTS = 200 };
+
+/* 200 hosts, then one, then 200 again, with a disk that is worth it for one host or for none. */
+static void go_and_come(lab *l, double disk_mb_per_s, bool kept)
 {
-    enum { HOSTS = 200 };
     static const uint32_t hosts[] = {HOSTS, 1, HOSTS};
-    bool kept = false; /* on one host, as its disk was measured */
-    lab *l = *state;
-    ru_err err = {0};
     static ru_member_info crew[HOSTS];
+    ru_err err = {0};
     ru_disk_tier tier;
     rui_trainer t = {.crew = crew};
-    open_trainer(l, &t, &tier);
+    open_trainer(l, &t, &tier, disk_mb_per_s);
     for (uint32_t k = 0; k < HOSTS; k++) {
         (void)snprintf(crew[k].host, sizeof crew[k].host, "host%u", k);
     }
@@ -192,17 +199,69 @@ static void hosts_come_and_go(void **state)
         assert_ok(ru_decisions_get(t.decisions, &l->arena, &w, &err), err);
         const ru_world_plan *p = ru_world_plan_newest(&w, "keep");
         assert_non_null(p);
-        double hit = figure(&p->predicted, "hit_ratio");
-        assert_true(hit == 0 || (k > 0 && hit == 1)); /* of the last of five epochs */
-        kept = k == 1 ? hit > 0 : kept;
+        /* of the last of five epochs */
+        assert_true(figure(&p->predicted, "hit_ratio") == (kept && k > 0 ? 1 : 0));
         assert_int_equal(w.plans.n, kept && k == 2 ? 2 : k + 1); /* a form that is kept stays */
-        (void)snprintf(with, sizeof with, "\"hosts\":%u,", kept ? 1 : hosts[k]);
+        (void)snprintf(with, sizeof with, "\"hosts\":%u,", kept && k > 0 ? 1 : hosts[k]);
         assert_non_null(strstr(p->input, with));
     }
     close_trainer(&t);
 }
 
+/* A run on many hosts keeps nothing, since each meets a sample too seldom; when the others leave,
+ * the one that is left keeps samples, and what is predicted follows those that come again. */
+static void hosts_come_and_go(void **state)
+{
+    go_and_come(*state, 500, true);
+}
+
+static void a_disk_may_be_too_slow_for_any_host(void **state)
+{
+    go_and_come(*state, 0.1, false);
+}
+
+/* An epoch in which hosts left, though the stream opened anew in it, and those before it say
+ * nothing of the next ones. */
+static void epochs_of_other_hosts_do_not_count(void **state)
+{
+    static ru_member_info crew[2] = {{.host = "a"}, {.host = "b"}};
+    lab *l = *state;
+    ru_err err = {0};
+    ru_disk_tier tier;
+    rui_trainer t = {.batch = 1, .crew = crew, .n_crew = 2};
+    open_trainer(l, &t, &tier, 0.1);
+    assert_ok(rui_keep_begin(&t, &err), err);
+    ru_time now = {0};
+    for (uint32_t e = 0; e < 9; e++) {
+        int64_t took_ms = e < 4 ? 900 : e == 4 ? 600 : 300;
+        for (int64_t k = 0; k < t.count; k++) {
+            if (e == 4 && k == 1) {
+                t.n_crew = 1;
+                assert_ok(rui_keep_begin(&t, &err), err);
+            }
+            ru_time begun = ru_time_after(now, 1);
+            now = ru_time_after(begun, took_ms * 1000000 / t.count);
+            t.samples++;
+            rui_keep_stepped(&t, begun, now);
+        }
+        ru_world w = {0};
+        assert_ok(ru_decisions_get(t.decisions, &l->arena, &w, &err), err);
+        const ru_world_plan *p = ru_world_plan_newest(&w, "keep");
+        if (e == 3) {
+            assert_near(figure(&p->predicted, "epoch_s"), 0.9, 1e-6);
+        } else if (e == 4) { /* the one in which they left */
+            assert_true(isnan(figure(&p->measured, "epoch_s")));
+            assert_true(fabs(figure(&p->predicted, "epoch_s") - 0.6) > 0.1);
+        } else if (e > 4) {
+            assert_near(figure(&p->predicted, "epoch_s"), 0.3, 1e-6);
+        }
+    }
+    close_trainer(&t);
+}
+
 RU_TESTS(train_keep, cmocka_unit_test_setup_teardown(hosts_come_and_go, setup, run_lab_close),
+         cmocka_unit_test_setup_teardown(a_disk_may_be_too_slow_for_any_host, setup, run_lab_close),
+         cmocka_unit_test_setup_teardown(epochs_of_other_hosts_do_not_count, setup, run_lab_close),
          cmocka_unit_test_setup_teardown(predictions_follow_epochs, setup, run_lab_close),
          cmocka_unit_test_setup_teardown(auto_changes_nothing_that_is_learned, setup,
                                          run_lab_close))
