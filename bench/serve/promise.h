@@ -27,6 +27,10 @@ typedef struct rui_promise_page {
 /* A row of the values of all rounds, the lower the better. */
 RU_MUST_USE ru_status rui_promise_add(rui_promise *w, const char *name, const char *unit,
                                       double goal, double *values);
+/* Late or without an answer, in percent of those that were sent; none was sent: all. */
+double rui_promise_late(const rui_load_count *c);
+/* How far off what was predicted, either way, in percent; nothing was predicted: 100. */
+double rui_promise_off(double measured, double predicted);
 /* `what`: batch or route. Errors: RU_E_PEER. */
 RU_MUST_USE ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what,
                                        rui_promise_page *p);

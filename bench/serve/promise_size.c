@@ -68,8 +68,7 @@ static ru_status side(rui_promise *w, const char *run, const side_kind *s,
     RU_TRY(rui_promise_side(w, argv, "route", l, p));
     *late = 0;
     for (uint32_t k = 0; k < SIZES; k++) {
-        const rui_load_count *c = &w->out.of_kind[k];
-        double part = c->n > 0 ? 100 * (double)c->late / (double)c->n : 0;
+        double part = rui_promise_late(&w->out.of_kind[k]);
         *late = part > *late ? part : *late;
     }
     return RU_OK;
@@ -83,8 +82,9 @@ ru_status rui_promise_sizes(rui_promise *w)
         "train: {batch: 1, steps: 1, threads: 1, autotune: false}\n";
     double gb_s[SIDES][RU_BENCH_ROUNDS_MAX], late[SIDES][RU_BENCH_ROUNDS_MAX],
         padding[SIDES][2][RU_BENCH_ROUNDS_MAX], of_none[RU_BENCH_ROUNDS_MAX],
-        law[RU_BENCH_ROUNDS_MAX], of_one[RU_BENCH_ROUNDS_MAX], usd[SIDES][RU_BENCH_ROUNDS_MAX],
-        usd_none[RU_BENCH_ROUNDS_MAX], usd_one[RU_BENCH_ROUNDS_MAX];
+        law[RU_BENCH_ROUNDS_MAX], padding_off[RU_BENCH_ROUNDS_MAX], of_one[RU_BENCH_ROUNDS_MAX],
+        usd[SIDES][RU_BENCH_ROUNDS_MAX], usd_none[RU_BENCH_ROUNDS_MAX],
+        usd_one[RU_BENCH_ROUNDS_MAX];
     ru_text text[SIZES];
     rui_load_kind requests[SIZES];
     char name[96];
@@ -100,7 +100,8 @@ ru_status rui_promise_sizes(rui_promise *w)
             RU_TRY(side(w, run, &kinds[s], requests, 2 * k + 1, &p, &late[s][k]));
             gb_s[s][k] = 1e3 * p.gb_s / p.requests;
             usd[s][k] = p.spent_usd / p.requests;
-            law[k] = p.usd[0] > 0 ? p.usd[1] / p.usd[0] : 0; /* ours is the last */
+            law[k] = rui_promise_off(p.usd[1], p.usd[0]); /* ours is the last */
+            padding_off[k] = rui_promise_off(p.padding[1], p.padding[0]);
             padding[s][0][k] = p.padding[0];
             padding[s][1][k] = p.padding[1];
         }
@@ -113,7 +114,8 @@ ru_status rui_promise_sizes(rui_promise *w)
     RU_TRY(rui_promise_add(w, "sizes: cost of that without batching", "", 1, usd_none));
     RU_TRY(rui_promise_add(w, "sizes: billed GB-s of those of one buffer", "", 0.75, of_one));
     RU_TRY(rui_promise_add(w, "sizes: billed GB-s of those without batching", "", 0.5, of_none));
-    RU_TRY(rui_promise_add(w, "sizes, by size: cost measured / law", "", 1.03, law));
+    RU_TRY(rui_promise_add(w, "sizes, by size: cost off the law", "%", 3, law));
+    RU_TRY(rui_promise_add(w, "sizes, by size: padding off the predicted", "%", 10, padding_off));
     for (uint32_t s = 0; s < SIDES; s++) {
         (void)snprintf(name, sizeof name, "sizes, %s: billed GB-s of 1000", kinds[s].name);
         RU_TRY(rui_promise_add(w, name, "GB-s", 0, gb_s[s]));
