@@ -292,9 +292,9 @@ double ru_fed_epsilon(const ru_fed *f)
 
 double ru_fed_epsilon_of(const ru_fed *f, uint32_t i)
 {
-    double all = ru_fed_epsilon(f);
-    return all < 0 ? all
-                   : fmin(all, ru_privacy_known(f->opt.noise, f->clients[i].picks, f->opt.delta));
+    return f->privacy.account != NULL
+               ? ru_privacy_known(f->opt.noise, f->clients[i].picks, f->opt.delta)
+               : -1;
 }
 
 /* Would another round, with that chance of each client to be in it, tell too much of one? */

@@ -102,10 +102,12 @@ RU_MUST_USE ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_are
                                   ru_fed **out, ru_err *err);
 void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx);
 uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
-/* What the rounds that were merged tell about a client, for `delta`; < 0: nobody counts. */
+/* What the rounds that were merged tell about a client, for `delta`, to those who do not know in
+ * which rounds it was; < 0: nobody counts. */
 double ru_fed_epsilon(const ru_fed *f);
-/* The same of one client: the less of that and of the rounds that averaged its answer, as if
- * everybody knew which these were. */
+/* What the rounds that averaged the answer of one client tell about it, also to those who know
+ * which rounds these were. No bound on the one follows from the other: they hold against different
+ * observers, and the less of both against neither. */
 double ru_fed_epsilon_of(const ru_fed *f, uint32_t client);
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);

@@ -610,7 +610,7 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     out->decision_mean_s = s->decided.n > 0 ? s->decided.sum_s / s->decided.n : 0;
     out->decisions = s->decided.n;
     out->epsilon = s->fed != NULL ? ru_fed_epsilon(s->fed) : -1;
-    out->client_epsilon = out->epsilon;
+    out->client_epsilon = -1;
     for (uint32_t i = 0, most = 0; out->epsilon >= 0 && i < opt->split.clients; i++) {
         uint32_t picks = ru_fed_audit(s->fed, i).picks;
         if (i == 0 || picks > most) {

@@ -160,8 +160,9 @@ static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *aren
     if (told) {
         ru_tell_note(
             out, "client_epsilon_note",
-            "  epsilon of a client: of the rounds that averaged its answer, as if everybody "
-            "knew which;\n  never more than that of all rounds, which the job bounds");
+            "  epsilon of a client: what the models tell about it also to those who know in "
+            "which rounds it was;\n  that of all rounds, which the job bounds, is for those who do "
+            "not know, and may be less");
     }
     if (rest > 0) {
         ru_tell_i64(out, "clients_more", (int64_t)rest);
