@@ -41,6 +41,7 @@ static void tell(ru_function_runtime *r, const char *path, const ru_text *body)
     ru_err err;
     const char *url = ru_arena_printf(&r->call, "%s/%s", r->base, path);
     const ru_post post = {.url = url,
+                          .direct = true,
                           .body = body->p,
                           .body_bytes = body->n,
                           .type = "application/json",
@@ -159,6 +160,7 @@ static void ask(ru_function_runtime *r)
     ru_err err;
     const char *url = ru_arena_printf(&r->call, "%s/invocation/next", r->base);
     const ru_post post = {.url = url,
+                          .direct = true,
                           .method = "GET",
                           .note = "Lambda-Runtime-Aws-Request-Id",
                           .also = "Lambda-Runtime-Deadline-Ms",
@@ -202,6 +204,7 @@ void ru_function_runtime_refuse(ru_function_runtime *r, const ru_err *why)
     ru_function_failure(&t, why);
     const char *url = ru_arena_printf(&r->call, "%s/init/error", r->base);
     const ru_post post = {.url = url,
+                          .direct = true,
                           .body = t.p,
                           .body_bytes = t.n,
                           .type = "application/json",

@@ -1,11 +1,16 @@
 /* The program side of a function where the platform starts it by itself and hands out calls over
  * Lambda's runtime API, one at a time:
  *
- *   GET  http://API/2018-06-01/runtime/invocation/next           answers when there is a call
- *        Lambda-Runtime-Aws-Request-Id: ID; Lambda-Runtime-Deadline-Ms: when it is ended, wall
- * clock POST http://API/2018-06-01/runtime/invocation/ID/response    the answer POST
- * http://API/2018-06-01/runtime/invocation/ID/error       the call failed POST
- * http://API/2018-06-01/runtime/init/error                the program cannot take calls
+ *   http://API/2018-06-01/runtime/...
+ *
+ *   GET  invocation/next          answers when there is a call, with the fields
+ *                                   Lambda-Runtime-Aws-Request-Id: ID
+ *                                   Lambda-Runtime-Deadline-Ms: when it is ended, by the wall clock
+ *   POST invocation/ID/response   the answer
+ *   POST invocation/ID/error      the call failed
+ *   POST init/error               the program cannot take calls
+ *
+ * Requests go there directly, whatever proxies the environment names for others.
  *
  * An answer that the platform does not take as too large (413) becomes a failure of the call; other
  * refusals of an answer are a warning, as the call has ended meanwhile. A platform that does not

@@ -2,8 +2,10 @@
 #include "function/runtime.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "test/test.h"
 #include "web/http.h"
 
@@ -128,6 +130,10 @@ static void test_calls_and_what_follows(void **state)
                            {.id = "id-6", .body = "last", .answers = {202}}};
     world w;
     ru_err err = {0};
+    const char *was = ru_conf_env("http_proxy");
+    char keep[256] = "";
+    (void)snprintf(keep, sizeof keep, "%s", was != NULL ? was : "");
+    assert_int_equal(setenv("http_proxy", "http://127.0.0.1:1", 1), 0); /* for other requests */
     if (open_world(&w)) {
         assert_ok(take(&w, calls, 6, 0, &err), err);
         assert_int_equal(w.n_heard, 7);
@@ -144,6 +150,7 @@ static void test_calls_and_what_follows(void **state)
                     w.left_ns <= INT64_C(1000000000) * LEFT_S);
     }
     close_world(&w);
+    assert_int_equal(was != NULL ? setenv("http_proxy", keep, 1) : unsetenv("http_proxy"), 0);
 }
 
 static void test_a_platform_that_is_broken(void **state)

@@ -226,6 +226,9 @@ static void put_options(posted *q)
     if (method != NULL && strcmp(method, "GET") != 0) {
         (void)c->easy_setopt(h, CURLOPT_CUSTOMREQUEST, method);
     }
+    if (q->post.direct) {
+        (void)c->easy_setopt(h, CURLOPT_PROXY, "");
+    }
     (void)c->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     (void)c->easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)q->post.patience_ms);
     (void)c->easy_setopt(h, CURLOPT_HEADERFUNCTION, on_head);

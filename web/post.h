@@ -35,6 +35,7 @@ typedef struct ru_post {
     const char *type;         /* of the body; NULL: not said */
     const char *token;        /* as a bearer token; NULL: none */
     const char *note, *also;  /* names of fields of the answer; NULL: none; view until `done` */
+    bool direct;              /* past the proxies of the environment */
     int64_t patience_ms;      /* whole request; 0: no limit */
     int64_t answer_max_bytes; /* more is no answer; 0: 64 MiB */
     void (*done)(void *self, const ru_post_answer *a);

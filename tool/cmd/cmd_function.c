@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/conf.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "base/unit.h"
 #include "env/process/self.h"
@@ -14,7 +15,7 @@
 #include "tool/cmd.h"
 #include "tool/serve/source.h"
 
-enum { SIZES_MAX = 16 };
+enum { SIZES_MAX = 16, MEMORY_MAX_MB = 10000000 };
 
 typedef struct session {
     ru_loop *loop;
@@ -73,9 +74,10 @@ static ru_status open_model(session *s, const ru_cmd_in *in, ru_err *err)
 static int64_t memory_mb(const session *s, const ru_cmd_in *in)
 {
     const char *text = s->runtime != NULL ? ru_conf_env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE") : NULL;
-    int64_t mb = ru_cmd_i64(in, "memory");
-    bool says = text != NULL && !ru_cmd_given(in, "memory");
-    return says && ru_str_i64(ru_str_c(text), &mb) && mb > 0 ? mb : ru_cmd_i64(in, "memory");
+    int64_t mb = 0;
+    bool says = text != NULL && !ru_cmd_given(in, "memory") && ru_str_i64(ru_str_c(text), &mb) &&
+                mb > 0 && mb <= MEMORY_MAX_MB;
+    return says ? mb : ru_cmd_i64(in, "memory");
 }
 
 /* Threads that compute: as many as the memory brings cores. */
@@ -99,9 +101,14 @@ static ru_status open_what(session *s, const ru_cmd_in *in, ru_err *err)
 /* Whoever says where to listen does not want to ask. */
 static const char *runtime_api(const ru_cmd_in *in)
 {
-    const char *given = ru_cmd_text(in, "runtime");
-    return given != NULL || ru_cmd_given(in, "listen") ? given
-                                                       : ru_conf_env("AWS_LAMBDA_RUNTIME_API");
+    const char *given = ru_cmd_text(in, "runtime"), *env = ru_conf_env("AWS_LAMBDA_RUNTIME_API");
+    if (given != NULL || ru_cmd_given(in, "listen") || env == NULL || env[0] == '\0') {
+        return given;
+    }
+    ru_log(RU_LOG_INFO, "function", "asks",
+           "asks %s for calls, as AWS_LAMBDA_RUNTIME_API says; --listen waits for them instead",
+           env);
+    return env;
 }
 
 static ru_status answer(void *self, const uint8_t *body, int64_t body_bytes, ru_time until,
@@ -192,7 +199,7 @@ static const ru_opt opts[] = {
         I64, "memory", "MB",
         "memory that whoever started it gives it; it is not bounded here. With a runtime API also "
         "the environment's AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
-        .def = "0", RU_IN(0, 1e7)),
+        .def = "0", RU_IN(0, MEMORY_MAX_MB)),
 };
 
 static const ru_example examples[] = {
