@@ -8,8 +8,7 @@
  *           SCORE(task, hits, rows, loss) ---------->  HEARD      of a task that evaluates
  *           FAILED(task, sentence) ----------------->  HEARD      then it ends
  *           STILL ---------------------------------->  HEARD
- *           AWAY(minutes) -------------------------->  HEARD      instead of READY: until its hours
- * begin
+ *           AWAY(minutes) -------------------------->  HEARD      until its hours begin, with READY
  *           <-------- STOP(task)    nobody waits for it any more; STILL answers it
  *
  * With masked updates (fleet/secure/mask.h) a task to train has more:

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "base/log.h"
 #include "env/process/self.h"
+#include "env/zone.h"
 #include "fleet/client/client_impl.h"
 #include "fleet/client/masked.h"
 
@@ -219,6 +221,12 @@ static ru_status start(ru_fed_client *c, ru_err *err)
     }
     RU_TRY(read_token(c, c->opt.token, err));
     RU_TRY(rui_hours_read(c->opt.hours, &c->hours, err));
+    if (c->opt.hours != NULL && !ru_zone_known()) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the system does not know the time zone TZ=%s of the hours '%s'; name one "
+                       "that it has (package tzdata), as Europe/Berlin",
+                       ru_conf_env("TZ"), c->opt.hours);
+    }
     c->opt.token = NULL;
     c->opt.address = ru_arena_str(&c->arena, address);
     c->opt.hours = c->opt.hours != NULL ? ru_arena_str(&c->arena, c->opt.hours) : "";

@@ -70,7 +70,7 @@ typedef struct ru_fed_score {
 } ru_fed_score;
 
 /* Dials the server and returns at once. Errors: RU_E_USAGE for an address, token or hours that are
- * none, RU_E_MEM. */
+ * none, RU_E_CONFIG for hours in a time zone that the system does not know, RU_E_MEM. */
 RU_MUST_USE ru_status ru_fed_client_open(const ru_fed_client_options *opt, ru_fed_client **out,
                                          ru_err *err);
 /* Waits for the model; view until close. Errors: RU_E_PERM with the server's sentence when it may

@@ -51,6 +51,33 @@ static void test_hours_that_are_none(void **state)
     }
 }
 
+/* glibc says UTC for a zone that it does not know. */
+static void test_zones(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tz;
+        bool known;
+    } at[] = {{"", true},
+              {"UTC", true},
+              {"UTC0", true},
+              {"<+03>-3", true},
+              {"CET-1CEST,M3.5.0,M10.5.0/3", true},
+              {"GMT0BST,M3.5.0/1,M10.5.0", true},
+              {"Europe/Nowhere", false},
+              {":Europe/Nowhere", false},
+              {"Nowhere", false},
+              {"XX", false}};
+    const char *was = ru_conf_env("TZ");
+    char keep[64] = "";
+    (void)strncpy(keep, was != NULL ? was : "", sizeof keep - 1);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(at); k++) {
+        assert_int_equal(setenv("TZ", at[k].tz, 1), 0);
+        assert_int_equal(ru_zone_known(), at[k].known);
+    }
+    assert_int_equal(was != NULL ? setenv("TZ", keep, 1) : unsetenv("TZ"), 0);
+}
+
 /* Berlin's clocks are put forward at 2026-03-29 01:00 UTC, and back at 2026-10-25 01:00 UTC. */
 static void test_daylight_saving(void **state)
 {
@@ -76,4 +103,5 @@ static void test_daylight_saving(void **state)
 }
 
 RU_TESTS(fleet_hours, cmocka_unit_test(test_every_minute),
-         cmocka_unit_test(test_hours_that_are_none), cmocka_unit_test(test_daylight_saving))
+         cmocka_unit_test(test_hours_that_are_none), cmocka_unit_test(test_zones),
+         cmocka_unit_test(test_daylight_saving))

@@ -167,12 +167,12 @@ static void give_up_masks(ru_fed_client *c)
     }
 }
 
-/* Its hours begin, or are over. */
-static void look_at_hours(ru_fed_client *c, ru_time now)
+/* Its hours begin, or are over. first: of this process, which says how its clock stands. */
+static void look_at_hours(ru_fed_client *c, bool first, ru_time now)
 {
     char zone[RU_ZONE_NAME];
     uint32_t minutes = rests_for(c, zone);
-    if (c->rests != (minutes > 0)) {
+    if (first || c->rests != (minutes > 0)) {
         c->rests = minutes > 0;
         ru_log(RU_LOG_INFO, "fed", c->rests ? "rests" : "hours", "client %s is %s its hours, %s %s",
                c->name, c->rests ? "out of" : "in", c->opt.hours, zone);
@@ -419,7 +419,7 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         rui_fed_client_say(c, RUI_FED_STILL, NULL, 0, now);
         ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
     } else if (what == TIMER_HOURS) {
-        look_at_hours(c, now);
+        look_at_hours(c, false, now);
     } else if (what == TIMER_DIAL) {
         if (ru_guest_dial(c->guest, c->opt.address, now, &err) != RU_OK) {
             rui_fed_client_end(c, RU_E_USAGE, err.text);
@@ -529,7 +529,7 @@ ru_status rui_fed_client_connect(ru_fed_client *c, ru_err *err)
     }
     c->lost_at = ru_clock_now();
     if (c->hours.from != c->hours.to) {
-        look_at_hours(c, c->lost_at);
+        look_at_hours(c, true, c->lost_at);
     }
     return ru_guest_dial(c->guest, c->opt.address, c->lost_at, err);
 }
