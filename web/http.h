@@ -67,7 +67,8 @@ typedef struct ru_http_options {
     const char *openai;     /* refusals of paths that begin so are of OpenAI's form; NULL: none */
     const char *cert, *key; /* PEM: TLS, of the certificate (its chain behind it); NULL: none */
     /* 0: 32. Where requests are answered, those who ask nothing for longest make room for others;
-     * more wait until there is some. A fourth of them may send no more and wait for answers. */
+     * (503, if they had not asked yet and there is no TLS); more wait until there is some. A fourth
+     * of them may send no more and wait for answers. */
     uint32_t conns_max;
     int64_t silent_max_s; /* 0: 10; a silent connection ends after it */
     /* The page of a path that begins with '/'. An error gives 503 with the sentence. */

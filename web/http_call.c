@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum { SPANS_MAX = 1024, ROOM = 16 };
@@ -210,7 +211,7 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
         return MHD_NO;
     }
     if (conn != NULL) {
-        conn->asks = true;
+        conn->asks = conn->asked = true;
     }
     k->http = h;
     k->conn = c;
@@ -296,6 +297,27 @@ static void conn_first(ru_http *h, rui_http_conn *c)
     h->conns = c;
 }
 
+/* Who has asked nothing yet may be about to, and shall not hear silence. */
+static void say_full(const ru_http *h, const rui_http_conn *c)
+{
+    char body[RUI_HTTP_SENTENCE_BYTES], all[RUI_HTTP_SENTENCE_BYTES + 256];
+    ru_text b = ru_text_into(body, sizeof body), t = ru_text_into(all, sizeof all);
+    rui_http_sentence(h, "", 503, "the server has as many connections as it may have; try again",
+                      &b);
+    ru_text_putf(&t,
+                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %lld\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+                 (long long)b.n, body);
+    (void)!send(c->fd, all, (size_t)t.n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* A request has come, and is not read yet. */
+static bool conn_has_news(const rui_http_conn *c)
+{
+    int bytes = 0;
+    return ioctl(c->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 static void conn_end(ru_http *h, rui_http_conn *c)
 {
     (void)shutdown(c->fd, SHUT_RDWR);
@@ -312,7 +334,10 @@ static void make_room(ru_http *h)
         return;
     }
     for (rui_http_conn *c = h->last_conn; c != NULL && left > 0; c = c->before) {
-        if (!c->asks && !c->ended) {
+        if (!c->asks && !c->ended && !conn_has_news(c)) {
+            if (!c->asked && h->opt.cert == NULL) {
+                say_full(h, c);
+            }
             conn_end(h, c);
             left--;
         }

@@ -70,7 +70,7 @@ typedef struct rui_http_conn {
     struct rui_http_conn *before, *next;
     int fd;
     ru_time idle_since; /* accepted, or its last request ended */
-    bool asks;          /* a request is in progress */
+    bool asks, asked;   /* a request is in progress; there was one */
     bool ended;         /* by the server */
 } rui_http_conn;
 

@@ -373,6 +373,7 @@ static void idle_clients_make_room(void **state)
     int last = dial(&w);
     say(last, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     until(&w, &w.n_requests, 2);
+    assert_non_null(strstr(hear(&w, idle[0], "try again\"}"), "503 Service Unavailable"));
     for (uint32_t k = 0; k < 2; k++) {
         reply_with(&w, w.kept[k], &s, 1);
         assert_non_null(strstr(hear(&w, k == 0 ? held : last, "late"), "200 OK"));
