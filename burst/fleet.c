@@ -175,7 +175,7 @@ static void account(ru_fleet *f, const ru_fleet_tick *t)
     f->requests += t->requests;
     for (uint32_t k = 0; k < t->n; k++) {
         uint32_t at = f->heard < RU_FLEET_HEARD ? f->heard : ru_rng_below(&f->rng, f->heard + 1);
-        f->heard++;
+        f->heard += f->heard < UINT32_MAX - 1;
         if (at < RU_FLEET_HEARD) {
             f->kept[at] = t->latency_s[k];
         }
@@ -196,7 +196,8 @@ static void end_period(ru_fleet *f, ru_time now, ru_fleet_record *r)
     uint32_t n = f->heard < RU_FLEET_HEARD ? f->heard : RU_FLEET_HEARD;
     *r = (ru_fleet_record){.period = f->period,
                            .expected = f->expected,
-                           .rate = f->requests / (1e-9 * (double)ru_time_since(now, f->since)),
+                           .rate =
+                               (double)f->requests / (1e-9 * (double)ru_time_since(now, f->since)),
                            .latency_s = (double)NAN,
                            .machines = f->n,
                            .usd = f->usd};
@@ -235,7 +236,8 @@ ru_status ru_fleet_step(ru_fleet *f, const ru_fleet_tick *t, ru_fleet_effects *f
     f->since = late ? t->now : ru_time_after(f->since, period_ns);
     f->last = t->now;
     f->begun = true;
-    f->requests = f->heard = 0;
+    f->requests = 0;
+    f->heard = 0;
     ru_status st = plan(f, fx, err);
     for (uint32_t k = 0; k < f->n; k++) {
         f->was_limited[k] = f->one[k].limited;

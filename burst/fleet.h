@@ -79,7 +79,8 @@ typedef struct ru_fleet {
     bool begun, was_limited[RU_FLEET_MAX];
     ru_time last, since; /* tick; begin of the period */
     double expected, usd, usd_all;
-    uint32_t requests, heard;
+    uint64_t requests;
+    uint32_t heard;
     double kept[RU_FLEET_HEARD];
     ru_burst_machine replay[RU_FLEET_MAX];
     uint32_t n_replay, replay_launched;

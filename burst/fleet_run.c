@@ -168,10 +168,22 @@ static ru_status put_machines(const fleet_run *r, ru_arena *arena, ru_err *err)
                                  : ru_file_own(path, t.n > 0 ? t.p : "", t.n, err);
 }
 
+/* What a fleet that was killed left, and groups of machines whose last process ended late. */
+static void sweep(const fleet_run *r)
+{
+    char name[160];
+    (void)snprintf(name, sizeof name, "rubato-fleet/%s-", r->opt->name);
+    uint32_t n = ru_group_sweep(name, NULL);
+    if (n > 0) {
+        ru_log(RU_LOG_WARN, "fleet", "left", "%u processes of earlier machines were ended", n);
+    }
+}
+
 static ru_status follow(fleet_run *r, ru_time now, ru_err *err)
 {
     ru_arena arena;
     ru_status st = RU_OK;
+    sweep(r);
     for (uint32_t k = 0; k < SEATS; k++) {
         r->seats[k].goes = r->seats[k].number > 0;
     }
@@ -371,6 +383,7 @@ static void close_all(fleet_run *r)
         }
         leave(&r->seats[k]);
     }
+    sweep(r);
     ru_log_file_close(r->periods);
     ru_loop_close(r->loop);
     ru_fleet_fini(r->fleet);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/group_impl.h"
 #include "env/process/groups.h"
@@ -170,8 +171,11 @@ static ru_status claim(ru_group *g, int tree, ru_err *err)
 }
 
 /* Which version, and below which folder of each controller. */
-static void find_bases(ru_group *g, const char *root, ru_str own)
+static void find_bases(ru_group *g, const ru_group_place *place)
 {
+    const char *root = place != NULL && place->root != NULL ? place->root : rui_groups_root;
+    bool given = place != NULL && place->own != NULL;
+    ru_str own = given ? ru_str_c(place->own) : rui_groups_own(&g->arena);
     for (int tree = 0; tree < RUI_TREES; tree++) {
         innermost in = {0};
         rui_groups_each(&g->arena, own, root, name_1[tree], look_at, &in);
@@ -207,9 +211,7 @@ ru_status ru_group_make(const char *name, const ru_group_limits *limits,
     for (int tree = 0; tree < RUI_TREES; tree++) {
         g->procs[tree] = -1;
     }
-    bool given = place != NULL && place->own != NULL;
-    find_bases(g, place != NULL && place->root != NULL ? place->root : rui_groups_root,
-               given ? ru_str_c(place->own) : rui_groups_own(&g->arena));
+    find_bases(g, place);
     uint32_t wanted = rui_group_wants(limits) | limits->measured, missing = 0;
     ru_status st = RU_OK;
     for (int tree = 0; tree < RUI_TREES && st == RU_OK; tree++) {
@@ -373,4 +375,47 @@ void ru_group_close(ru_group *g)
         ru_arena_fini(&g->arena);
         free(g);
     }
+}
+
+/* Its processes may take a moment to end. */
+static uint32_t end_left(const char *name, const ru_group_place *place)
+{
+    const ru_group_limits alone = {.measured = RU_GROUP_CPU, .alone = true};
+    ru_group *g;
+    if (ru_group_make(name, &alone, place, NULL, &g, NULL) != RU_OK) {
+        return 0;
+    }
+    uint32_t n = ru_group_kill(g);
+    for (int pass = 0; ru_group_remove(g, NULL) != RU_OK && pass < PASSES; pass++) {
+        ru_clock_pause(5000000);
+    }
+    ru_group_close(g);
+    return n;
+}
+
+uint32_t ru_group_sweep(const char *name, const ru_group_place *place)
+{
+    ru_group at = {0};
+    ru_arena_init(&at.arena, 8 << 20);
+    find_bases(&at, place);
+    char **names;
+    uint32_t n_names = 0, n = 0;
+    const char *slash = strrchr(name, '/'), *last = slash == NULL ? name : slash + 1;
+    const char *dir =
+        at.base[RUI_CPU] == NULL
+            ? NULL
+            : ru_arena_printf(&at.arena, "%s/%.*s", at.base[RUI_CPU], (int)(last - name), name);
+    if (dir != NULL && ru_dir_list(dir, &at.arena, &names, &n_names, NULL) == RU_OK) {
+        for (uint32_t k = 0; k < n_names; k++) {
+            int64_t number;
+            const char *whole =
+                ru_arena_printf(&at.arena, "%.*s%s", (int)(last - name), name, names[k]);
+            if (whole != NULL && strncmp(whole, name, strlen(name)) == 0 &&
+                ru_str_i64(ru_str_c(whole + strlen(name)), &number) && number >= 0) {
+                n += end_left(whole, place);
+            }
+        }
+    }
+    ru_arena_fini(&at.arena);
+    return n;
 }

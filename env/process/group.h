@@ -89,6 +89,9 @@ uint32_t ru_group_kill(const ru_group *g);
  * it still. */
 RU_MUST_USE ru_status ru_group_remove(ru_group *g, ru_err *err);
 void ru_group_close(ru_group *g); /* NULL is fine */
+/* What an owner that was killed left: groups `name` with a number behind it that nobody has alone.
+ * Their processes get SIGKILL, and they go. Returns how many processes there were. */
+uint32_t ru_group_sweep(const char *name, const ru_group_place *place);
 
 /* "cpu", "memory and pids": the names of these bits, for a sentence. */
 const char *ru_group_names(uint32_t bits);

@@ -255,6 +255,42 @@ static void this_kernel_bounds(void **state)
     ru_group_close(g);
 }
 
-RU_TESTS(env_group, cmocka_unit_test(one_has_it_alone), cmocka_unit_test(version_2_is_written),
-         cmocka_unit_test(tells_what_is_not_bounded), cmocka_unit_test(permission_is_named),
-         cmocka_unit_test(this_kernel_bounds))
+/* Of three groups of one name, the one that somebody has stays, and so does one of another name. */
+static void what_is_left_is_ended(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_group *g[3] = {NULL};
+    char name[4][64];
+    const ru_group_limits alone = {.measured = RU_GROUP_CPU, .alone = true};
+    for (int k = 0; k < 3; k++) {
+        (void)snprintf(name[k], sizeof name[k], "rubato-test-%d/%s-%d", (int)getpid(),
+                       k == 2 ? "a-1" : "a", k + 1);
+        if (ru_group_make(name[k], &alone, NULL, NULL, &g[k], &err) != RU_OK) {
+            skip();
+        }
+    }
+    (void)snprintf(name[3], sizeof name[3], "rubato-test-%d/a-", (int)getpid());
+    ru_process *p = NULL;
+    const char *argv[] = {"cat", NULL};
+    assert_ok(ru_process_start(&(ru_process_options){.argv = argv, .pipe_in = true, .group = g[0]},
+                               &p, &err),
+              err);
+    ru_group_close(g[0]); /* as the end of its owner */
+    ru_group_close(g[2]);
+    assert_int_equal(ru_group_sweep(name[3], NULL), 1);
+    assert_int_equal(ru_process_wait(p), 128 + 9);
+    ru_process_close(p);
+    assert_int_equal(ru_group_sweep(name[3], NULL), 0);
+    assert_int_equal(ru_group_make(name[1], &alone, NULL, NULL, &g[0], &err), RU_E_AGAIN);
+    assert_ok(ru_group_make(name[2], &alone, NULL, NULL, &g[2], &err), err);
+    assert_ok(ru_group_remove(g[1], &err), err);
+    assert_ok(ru_group_remove(g[2], &err), err); /* and the folder above: nothing else is in it */
+    assert_int_equal(ru_group_sweep(name[3], NULL), 0);
+    ru_group_close(g[1]);
+    ru_group_close(g[2]);
+}
+
+RU_TESTS(env_group, cmocka_unit_test(what_is_left_is_ended), cmocka_unit_test(one_has_it_alone),
+         cmocka_unit_test(version_2_is_written), cmocka_unit_test(tells_what_is_not_bounded),
+         cmocka_unit_test(permission_is_named), cmocka_unit_test(this_kernel_bounds))

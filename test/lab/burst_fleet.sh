@@ -123,5 +123,7 @@ wait "$fleet" 2>/dev/null || true
 fleet=
 for ((k = 0; k < 600; k++)); do [[ -n $(pgrep -f -- "serve 0.0015 $work") ]] || break; sleep 0.1; done
 [[ -z $(pgrep -f -- "serve 0.0015 $work") ]] || fail "machines are left"
+"$rubato" cluster fleet fleet.yaml --for 1s >/dev/null 2>err.txt || fail "a fleet after one that was killed: $(cat err.txt)"
+[[ -z $(find /sys/fs/cgroup -type d -path "*/rubato-fleet/lab$$-*") ]] || fail "groups are left: $(find /sys/fs/cgroup -type d -path "*/rubato-fleet/lab$$-*")"
 echo "ok: nothing is left"
 exit $failed
