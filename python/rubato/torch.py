@@ -335,10 +335,13 @@ class _Member:
 
 def _thirds(t):
     """f32 as three bf16 whose sum it is: of one member's values nothing is lost on the way."""
-    high = t.bfloat16()
-    rest = t - high.float()
-    middle = rest.bfloat16()
-    return torch.cat([high, middle, (rest - middle.float()).bfloat16()])
+    finite, parts = t.isfinite(), []
+    rest = torch.where(finite, t, 0.0)
+    for _ in range(3):
+        parts.append((rest.view(torch.int32) & -65536).view(torch.float32))  # cut off: the largest ones round to infinity
+        rest = rest - parts[-1]
+    parts[0] = torch.where(finite, parts[0], t)
+    return torch.cat(parts).bfloat16()
 
 
 _HOSTS = 64  # places for the names of hosts, by their hash
