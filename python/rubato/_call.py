@@ -121,7 +121,10 @@ def heard(call, last=lambda: None):
         _calls.discard(ended)
 
     try:
-        _thread.start_new_thread(run, ())  # Thread.start() is not whole where Ctrl-C comes inside of it
+        try:
+            _thread.start_new_thread(run, ())  # Thread.start() is not whole where Ctrl-C comes inside of it
+        except RuntimeError:  # there are none any more while the interpreter ends (atexit, from 3.12 on)
+            run()
         ended.wait()
     except BaseException:
         with lock:

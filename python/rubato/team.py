@@ -1,6 +1,8 @@
 """This process as a member of an elastic job: gradients are summed over members that come, leave and die."""
 import os
+import re
 import secrets
+import sys
 import types
 
 from . import _call
@@ -34,10 +36,23 @@ def _others(env):
     """rank, world, host, port of torchrun (one port above its own store) or of Slurm."""
     if "RANK" in env and "WORLD_SIZE" in env and "MASTER_ADDR" in env:
         return int(env["RANK"]), int(env["WORLD_SIZE"]), env["MASTER_ADDR"], int(env.get("MASTER_PORT") or 29500) + 1
-    if "SLURM_PROCID" in env and "SLURM_NTASKS" in env and "SLURM_LAUNCH_NODE_IPADDR" in env:
-        port = 20000 + int(env.get("SLURM_JOB_ID") or 0) % 20000
-        return int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), env["SLURM_LAUNCH_NODE_IPADDR"], port
+    size = env.get("SLURM_STEP_NUM_TASKS") or env.get("SLURM_NTASKS")
+    if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env and size:  # else a batch script, which is one process
+        job, step = (int(env.get(name) or 0) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+        nodes = next((env[name] for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST") if env.get(name)), None)
+        # The node from which srun was called may be none of the job's.
+        host = env.get("SLURM_LAUNCH_NODE_IPADDR") if nodes is None else _first_host(nodes)
+        if host is not None:
+            return (int(env["SLURM_PROCID"]), int(size), env.get("MASTER_ADDR") or host,
+                    int(env.get("MASTER_PORT") or 20000 + (job * 7 + step) % 10000))
     return 0, 1, None, 0
+
+
+def _first_host(nodes):
+    """The first of Slurm's "n[1-3,7],m2"; as for `rubato worker` (launch/hosts.c) this machine where it is the only one."""
+    if re.fullmatch(r"[^,\[]*(\[[^],-]*\][^,\[]*)*", nodes):
+        return "127.0.0.1"  # what Slurm calls it need not be a name of the network
+    return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", re.match(r"(\[[^]]*\]|[^,\[])*", nodes)[0])
 
 
 @ffi.def_extern(error=False)
@@ -88,6 +103,8 @@ class Team:
         return self._t
 
     def _moves(self, k, offset, memory, into_state):
+        if self._not_moved is not None:  # a newcomer that lacks a part gives nobody the others
+            return False
         try:
             self._move(k, offset, memory, into_state)
         except Exception as e:  # for the call that waits
@@ -143,9 +160,13 @@ class Team:
             raise _call.PeerError("this process has left the job")
 
     def close(self):
-        """Leave the job; the others go on."""
+        """Leave the job; the others go on. Where Ctrl-C ends the wait, the memory is the team's until the process has left."""
         if self.is_here():
-            t, self._t = self._t, None
+            _call.heard(self._close)
+
+    def _close(self):
+        t, self._t = self._t, None
+        if t is not None:
             lib.ru_team_close(t)
 
     def __enter__(self):
@@ -153,3 +174,7 @@ class Team:
 
     def __exit__(self, *_):
         self.close()
+
+    def __del__(self):
+        if getattr(self, "_t", None) is not None and not sys.is_finalizing() and self.is_here():
+            self._close()

@@ -10,13 +10,16 @@ import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 
 if os.environ.get("WITHOUT_NUMPY"):
     sys.modules["numpy"] = sys.modules["hypothesis"] = None  # which looks for it
@@ -402,6 +405,38 @@ class Package(unittest.TestCase):
             while True:
                 rubato.plan("share", {"batch": 64, "speed": [3, 1]})
         asking.join()
+
+    def test_an_interrupt_ends_the_wait_for_a_team_to_be_left(self):
+        """The member whom it asks for the job does not answer."""
+        memory = ctypes.create_string_buffer(64)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            team = rubato.team.Team([(ctypes.addressof(memory), 16)], [(ctypes.addressof(memory) + 32, 16, 0)], batch=1, where=types.SimpleNamespace(
+                join="127.0.0.1:%d" % silent.getsockname()[1], listen=None, token="0123456789abcdef", begin=1, least=1, most=0))
+
+            def interrupt():
+                while not rubato._call._calls and team.is_here():
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=interrupt).start()
+            with self.assertRaises(KeyboardInterrupt):
+                team.close()
+            self.assertTrue(rubato._call._calls, "it had left before")
+            while rubato._call._calls:
+                time.sleep(0.01)
+            self.assertFalse(team.is_here())
+
+    def test_the_first_host_of_a_step_of_slurm(self):
+        step = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "9", "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3",
+                "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9", "RUBATO_TOKEN": "0123456789abcdef"}
+        for nodes, host in (("n[1-3,7],m2", "n1"), ("m2,n[1-3]", "m2"), ("r[0-1]n[002-3]-ib", "r0n002-ib"), ("n[07]", "127.0.0.1"), ("m-2", "127.0.0.1")):
+            with unittest.mock.patch.dict(os.environ, {**step, "SLURM_JOB_NODELIST": "x1,x2", "SLURM_STEP_NODELIST": nodes}):
+                at = rubato.team.place()
+                self.assertEqual((at.join, at.begin), (host + ":20087", 4))
+        with unittest.mock.patch.dict(os.environ, step):
+            self.assertEqual(rubato.team.place().join, "10.0.0.9:20087")
+            del os.environ["SLURM_STEP_ID"]  # a batch script is one process
+            self.assertIsNone(rubato.team.place().join)
 
     def test_two_trainings_in_one_folder(self):
         run = rubato.train("job.yaml", out="shared", set={"train.epochs": 100000})

@@ -326,8 +326,8 @@ class Elastic(unittest.TestCase):
     def test_variables_of_other_launchers(self):
         """torchrun and Slurm say who is who; a secret is asked for."""
         port = free_port()
-        for names in (["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"], ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID"]):
-            members = [Member({"epochs": 2, "norm": False, "seed": r}, **dict(zip(names, [str(r), "2", "127.0.0.1", str(port)]))) for r in range(2)]
+        for names in (["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"], ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID", "SLURM_STEP_ID"]):
+            members = [Member({"epochs": 2, "norm": False, "seed": r}, **dict(zip(names, [str(r), "2", "127.0.0.1", str(port), "0"]))) for r in range(2)]
             for m in members:
                 self.addCleanup(lambda m=m: m.p.poll() is None and m.kill())
             a, b = (m.end() for m in members)
