@@ -261,8 +261,13 @@ static bool apart_plan(rui_low *lo, const rui_window *w, apart_state *s, axis_ta
     s->lanes = s->k->apart_lanes();
     s->blocks = (s->channels + s->lanes - 1) / s->lanes;
     s->g.n_taps = t[0].n * t[1].n * t[2].n;
-    int64_t reach = g.room[1] - (g.out[1] - 1) * g.step[1], row = g.room[0] * g.room[2] * s->lanes;
+    int64_t reach = g.room[1] - (g.out[1] - 1) * g.step[1];
     reach = reach < 1 ? 1 : reach;
+    /* by division, because the product of far padding overflows */
+    if (reach > WORK_MAX / s->lanes / g.room[0] / g.room[2]) {
+        return false;
+    }
+    int64_t row = g.room[0] * g.room[2] * s->lanes;
     int64_t band = row > BAND_MAX ? 1 : (BAND_MAX / row - reach) / g.step[1] + 1;
     band = band < 1 ? 1 : band > g.out[1] ? g.out[1] : band;
     int64_t parts = s->n * s->blocks, threads = (int64_t)rui_threads(lo);

@@ -627,28 +627,33 @@ static void flat_convolutions_of_few_channels(void **state)
     }
 }
 
-/* Padding for which no machine has the room. */
+/* Padding for which no machine has the room; a padded image of so many channels is one of 2^64. */
 static void padding_beyond_memory_is_not_copied(void **state)
 {
     (void)state;
     enum { FAR = INT32_MAX };
-    static const int64_t kernel[] = {2, 2, 1}, strides[] = {FAR, FAR, 1},
-                         pads[] = {FAR, FAR, 0, FAR, FAR, 0};
-    const ru_attr attrs[] = {RU_AIS(kernel_shape, kernel, 3), RU_AIS(strides, strides, 3),
-                             RU_AIS(pads, pads, 6), RU_AI(group, 2), RU_A_END};
-    net t;
-    net_init(&t);
-    ru_value_id x = input(&t, "x", T(F32, 1, 2, 2, 2, 1));
-    ru_value_id w = param(&t, T(F32, 2, 1, 2, 2, 1), 0.3f);
-    ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_Conv, x, w, attrs), "y");
-    assert_ok(ru_build_finish(&t.b, &t.err), t.err);
-    ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
-    ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
-    assert_null(strstr(ru_exe_print(e, &t.arena), "kern conv windows"));
-    same_output(&t, e, ref, t.g.outputs[0], 1e-5, "far padding");
-    ru_exe_close(e);
-    ru_exe_close(ref);
-    ru_arena_fini(&t.arena);
+    for (int64_t c = 2; c <= 16; c += 14) {
+        const bool deep = c > 2;
+        const int64_t kernel[] = {2, deep ? 1 : 2, deep ? 2 : 1},
+                      strides[] = {FAR, deep ? 1 : FAR, deep ? FAR : 1},
+                      pads[] = {FAR, deep ? 0 : FAR, deep ? FAR : 0,
+                                FAR, deep ? 0 : FAR, deep ? FAR : 0};
+        const ru_attr attrs[] = {RU_AIS(kernel_shape, kernel, 3), RU_AIS(strides, strides, 3),
+                                 RU_AIS(pads, pads, 6), RU_AI(group, c), RU_A_END};
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 1, c, 2, deep ? 1 : 2, deep ? 2 : 1));
+        ru_value_id w = param(&t, T(F32, c, 1, 2, deep ? 1 : 2, deep ? 2 : 1), 0.3f);
+        ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_Conv, x, w, attrs), "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
+        assert_null(strstr(ru_exe_print(e, &t.arena), "kern conv"));
+        same_output(&t, e, ref, t.g.outputs[0], 1e-5, "far padding");
+        ru_exe_close(e);
+        ru_exe_close(ref);
+        ru_arena_fini(&t.arena);
+    }
 }
 
 /* Ones on a diagonal, images cut into blocks, places of every width. */
