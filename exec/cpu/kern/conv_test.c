@@ -1,7 +1,7 @@
 /* Kernels of convolutions, and large products, against sums in double, on odd sizes and every
  * instruction set that this CPU has. Every array ends, and in a second turn begins, at a page that
  * nobody may touch. */
-#include "exec/cpu/kern/kern.h"
+#include "exec/cpu/kern/numbers.h"
 
 #include <math.h>
 #include <string.h>
@@ -599,7 +599,111 @@ static void windows_over_rows_agree_with_double(void **state)
     }
 }
 
+/* -- channels apart ------------------------------------------------------------------------------
+ */
+
+typedef struct apart_case {
+    ru_kern_apart g;
+    int64_t kernel[3], dilate[3], channels;
+} apart_case;
+
+static int64_t drawn(uint64_t *seed, int64_t from, int64_t to)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return from + (int64_t)((*seed >> 33) % (uint64_t)(to - from + 1));
+}
+
+/* Images of up to 40 a row, windows that may lie beside them altogether. */
+static apart_case apart_drawn(uint64_t *seed, int64_t lanes)
+{
+    apart_case c = {.channels = drawn(seed, 1, lanes), .g.n_taps = 1};
+    ru_kern_apart *g = &c.g;
+    for (int d = 0; d < 3; d++) {
+        const bool flat = d == 0 && drawn(seed, 0, 2) > 0;
+        c.kernel[d] = flat ? 1 : drawn(seed, 1, d == 0 ? 2 : 5);
+        c.dilate[d] = drawn(seed, 1, 3);
+        g->in[d] = flat ? 1 : drawn(seed, 1, d == 0 ? 3 : d == 1 ? 12 : 40);
+        g->before[d] = flat ? 0 : drawn(seed, 0, 5);
+        g->step[d] = drawn(seed, 1, 3);
+        int64_t reach = (c.kernel[d] - 1) * c.dilate[d] + 1;
+        int64_t room = g->in[d] + g->before[d] + (flat ? 0 : drawn(seed, 0, 5));
+        room = room < reach ? reach : room;
+        g->out[d] = (room - reach) / g->step[d] + 1;
+        g->band = d == 1 ? drawn(seed, 1, g->out[d]) : g->band;
+        g->room[d] = d == 1 ? (g->band - 1) * g->step[d] + reach : room;
+        g->n_taps *= c.kernel[d];
+    }
+    return c;
+}
+
+/* Result (a, b, e) of channel ch. */
+static double apart_sum(const apart_case *c, const float *x, const float *w, int64_t ch, int64_t a,
+                        int64_t b, int64_t e)
+{
+    const ru_kern_apart *g = &c->g;
+    const int64_t at[3] = {a, b, e};
+    double sum = 0;
+    for (int64_t k = 0; k < g->n_taps; k++) {
+        const int64_t tap[3] = {k / c->kernel[2] / c->kernel[1], k / c->kernel[2] % c->kernel[1],
+                                k % c->kernel[2]};
+        int64_t place = ch;
+        bool inside = true;
+        for (int d = 0; d < 3; d++) {
+            int64_t i = at[d] * g->step[d] + tap[d] * c->dilate[d] - g->before[d];
+            inside = inside && i >= 0 && i < g->in[d];
+            place = place * g->in[d] + i;
+        }
+        sum += inside ? (double)x[place] * (double)w[ch * g->n_taps + k] : 0;
+    }
+    return sum;
+}
+
+static void apart_on(const ru_kern_numbers *k, apart_case *c, bool at_begin)
+{
+    walled m = {.at_begin = at_begin};
+    ru_kern_apart *g = &c->g;
+    const int64_t out = g->out[0] * g->out[1] * g->out[2];
+    int32_t *taps = (int32_t *)(void *)room(&m, g->n_taps);
+    for (int64_t i = 0; i < g->n_taps; i++) {
+        int64_t a = i / c->kernel[2] / c->kernel[1], b = i / c->kernel[2] % c->kernel[1];
+        taps[i] = (int32_t)((a * c->dilate[0] * g->room[1] + b * c->dilate[1]) * g->room[2] +
+                            i % c->kernel[2] * c->dilate[2]);
+    }
+    g->taps = taps;
+    const float *x = numbers(&m, c->channels * g->in[0] * g->in[1] * g->in[2], 1);
+    const float *w = numbers(&m, c->channels * g->n_taps, 2), *bias = numbers(&m, c->channels, 3);
+    float *y = room(&m, c->channels * out), *work = room(&m, k->apart_work(g));
+    for (int64_t b = 0; b < g->out[1]; b += g->band) {
+        int64_t end = b + g->band < g->out[1] ? b + g->band : g->out[1];
+        k->apart(g, x, c->channels, w, at_begin ? NULL : bias, b, end, y, work);
+    }
+    for (int64_t i = 0; i < c->channels * out; i++) {
+        int64_t ch = i / out, b = i / g->out[2] % g->out[1];
+        double want = apart_sum(c, x, w, ch, i % out / (g->out[1] * g->out[2]), b, i % g->out[2]);
+        want += at_begin ? 0 : (double)bias[ch];
+        if (!(fabs((double)y[i] - want) <= 1e-5)) {
+            fail_msg("channel %lld of %lld, [%lld]: %g for %g", (long long)ch,
+                     (long long)c->channels, (long long)(i % out), (double)y[i], want);
+        }
+    }
+    free_rooms(&m);
+}
+
+static void channels_apart_agree_with_double(void **state)
+{
+    (void)state;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+        uint64_t seed = 29;
+        for (int i = 0; k != NULL && i < 300; i++) {
+            apart_case c = apart_drawn(&seed, k->apart_lanes());
+            apart_on(k, &c, i % 2 == 1);
+        }
+    }
+}
+
 RU_TESTS(exec_conv, cmocka_unit_test(large_products_stay_within),
          cmocka_unit_test(winograd_keeps_nan), cmocka_unit_test(weight_gradients_agree_with_double),
          cmocka_unit_test(winograd_agrees_with_double),
-         cmocka_unit_test(windows_over_rows_agree_with_double))
+         cmocka_unit_test(windows_over_rows_agree_with_double),
+         cmocka_unit_test(channels_apart_agree_with_double))

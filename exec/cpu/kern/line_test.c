@@ -1,5 +1,6 @@
-/* Short rows, places of the largest and running sums against plain loops: every length up to past a
- * vector, rows that do not fill one, ties and NaN, on every instruction set that this CPU has. */
+/* Short rows, softmax, places of the largest and running sums against plain loops: every length up
+ * to past a vector, rows that do not fill one, ties and NaN, on every instruction set that this CPU
+ * has. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,69 @@ static void short_rows_are_reduced(void **state)
     free(x);
 }
 
+/* Row r: numbers of both signs, of which it has one at `at` of another kind. */
+static void softmax_row_of(int64_t r, int64_t n, int64_t at, float *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t u = (uint64_t)(r * n + i + 1) * 0x9e3779b97f4a7c15u;
+        x[i] = (float)(u >> 40) * 0x1p-20f - 8.0f;
+        x[i] = r % 9 == 1 ? -INFINITY : r % 9 == 2 ? -0.0f : r % 9 == 3 ? x[i] * 1e30f : x[i];
+    }
+    const float odd[] = {-INFINITY, NAN, INFINITY, -100.0f, 1e6f};
+    x[at] = r % 9 >= 4 ? odd[r % 9 - 4] : x[at];
+}
+
+static void near_softmax(bool logs, const float *x, const float *y, int64_t n, int64_t r)
+{
+    double most = -(double)INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        most = isnan(x[i]) || (double)x[i] > most ? (double)x[i] : most;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp((double)x[i] - most);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double down = (double)x[i] - most, want = logs ? down - log(sum) : exp(down) / sum;
+        double limit = logs ? 1e-6 + 2e-6 * fabs(want) : 1e-30 + 2e-6 * want;
+        bool same = isnan(want)   ? isnan(y[i])
+                    : isinf(want) ? (double)y[i] == want
+                                  : fabs((double)y[i] - want) <= limit;
+        if (!same) {
+            fail_msg("log %d, row %lld of %lld: [%lld] is %g for %g", logs, (long long)r,
+                     (long long)n, (long long)i, (double)y[i], want);
+        }
+    }
+}
+
+/* All lengths up to past four vectors and around those that change the way; whole groups of rows
+ * and parts of one; in place, too. */
+static void softmax_of_every_length(void **state)
+{
+    (void)state;
+    enum { SOME = 27, LONGEST = 1030 };
+    static const int64_t beyond[] = {127, 511, 512, 513, 1024, 1025, LONGEST};
+    float *x = malloc(sizeof(float) * SOME * LONGEST), *y = malloc(sizeof(float) * SOME * LONGEST);
+    for (uint32_t c = 0; c < RU_KERN_LEVELS * 2 * (70 + RU_ARRAY_LEN(beyond)); c++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)(c % RU_KERN_LEVELS));
+        const bool log = c / RU_KERN_LEVELS % 2 == 1;
+        const int64_t of = c / RU_KERN_LEVELS / 2, n = of < 70 ? of + 1 : beyond[of - 70];
+        for (int64_t r = 0; r < SOME; r++) {
+            softmax_row_of(r, n, r < 9 ? n - 1 : r < 18 ? n / 2 : 0, x + r * n);
+        }
+        if (k == NULL) {
+            continue;
+        }
+        k->softmax(RU_F32, log, x, y, SOME - 1, n);
+        memcpy(y + (SOME - 1) * n, x + (SOME - 1) * n, sizeof(float) * (size_t)n);
+        k->softmax(RU_F32, log, y + (SOME - 1) * n, y + (SOME - 1) * n, 1, n);
+        for (int64_t r = 0; r < SOME; r++) {
+            near_softmax(log, x + r * n, y + r * n, n, r);
+        }
+    }
+    free(x);
+    free(y);
+}
+
 /* The place by the words of the standard; NaN is above every number. */
 static int64_t place_of(const float *x, int64_t n, int64_t step, bool smallest, bool last)
 {
@@ -106,22 +170,23 @@ static void places_of_the_largest(void **state)
     free(x);
 }
 
-/* Few values and the ends of each type, so that many are equal; NaN among those of f64. */
+/* Few values and the ends of each type, so that many are equal; NaN, infinities and both zeros
+ * among those of f64. */
 static void places_of_every_type(void **state)
 {
     (void)state;
     enum { OUTER = 70, MOST = 70 * 1100 };
     static const ru_dtype types[] = {RU_F64, RU_I8,  RU_U8,  RU_BOOL, RU_I16,
                                      RU_U16, RU_I32, RU_U32, RU_I64,  RU_U64};
-    static const int64_t dims[] = {1, 2, 5, 24, 25, 77, 1100}, inners[] = {1, 3, 65};
+    static const int64_t dims[] = {1, 2, 5, 24, 25, 41, 64, 65, 77, 1100}, inners[] = {1, 3, 65};
     static uint64_t x[MOST];
     static int64_t y[MOST];
-    for (uint32_t k = 0; k < RU_KERN_LEVELS * 10 * 7 * 3 * 4; k++) {
+    for (uint32_t k = 0; k < RU_KERN_LEVELS * 10 * 10 * 3 * 4; k++) {
         const ru_kern_numbers *kern = ru_kern_numbers_at((ru_kern_level)(k % RU_KERN_LEVELS));
-        uint32_t rest = k / RU_KERN_LEVELS, way = rest / 210;
+        uint32_t rest = k / RU_KERN_LEVELS, way = rest / 300;
         ru_dtype t = types[rest % 10];
-        ru_kern_scan s = {.dim = dims[rest / 10 % 7],
-                          .inner = inners[rest / 70 % 3],
+        ru_kern_scan s = {.dim = dims[rest / 10 % 10],
+                          .inner = inners[rest / 100 % 3],
                           .smallest = way % 2 == 1,
                           .last = way / 2 == 1};
         int64_t outer = s.dim * s.inner * OUTER <= MOST ? OUTER : 1;
@@ -130,6 +195,8 @@ static void places_of_every_type(void **state)
             u ^= u >> 29;
             double v = u % 11 < 2 ? (u % 2 == 0 ? -1e30 : 1e30) : (double)(u >> 8 & 7) - 3.0;
             v = t == RU_F64 && u % 97 == 0 ? (double)NAN : v;
+            v = t == RU_F64 && fabs(v) == 1e30 ? copysign((double)INFINITY, v) : v;
+            v = t == RU_F64 && v == 0 && (u >> 20) % 2 == 0 ? -0.0 : v;
             v = t != RU_F64 && v < 0 && (t == RU_U8 || t == RU_U16 || t == RU_U32 || t == RU_U64)
                     ? 250.0
                     : v;
@@ -310,6 +377,6 @@ static void matrices_are_turned(void **state)
 }
 
 RU_TESTS(exec_line, cmocka_unit_test(matrices_are_turned), cmocka_unit_test(products_come_back),
-         cmocka_unit_test(short_rows_are_reduced), cmocka_unit_test(places_of_the_largest),
-         cmocka_unit_test(places_of_every_type), cmocka_unit_test(largest_are_in_order),
-         cmocka_unit_test(running_sums))
+         cmocka_unit_test(short_rows_are_reduced), cmocka_unit_test(softmax_of_every_length),
+         cmocka_unit_test(places_of_the_largest), cmocka_unit_test(places_of_every_type),
+         cmocka_unit_test(largest_are_in_order), cmocka_unit_test(running_sums))
