@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 
 rubato, store = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -89,11 +90,31 @@ checkpoint: {{every: 10ms, keep: {keep}, copy_to: "s3://bucket/runs/a b"}}
 """)
 
 
+def wait_for_mute():
+    """A store that takes connections and says nothing: what is said of it before the program ends."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        p = subprocess.Popen([rubato, "train", "mute.yaml", "--out", "mute", "--resume-from", "s3://bucket/x"],
+                             env={**env, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s.getsockname()[1]}"},
+                             stderr=subprocess.PIPE, text=True)
+        servers.append(p)
+        for line in p.stderr:
+            if "waits for s3://bucket/x" in line and p.poll() is None:
+                waits.append(line)
+                break
+        p.kill()
+        p.wait()
+
+
 try:
     subprocess.run([rubato, "data", "make", "digits", "--out", "digits", "--count", "640", "--test", "20"],
                    check=True, capture_output=True)
     port = serve("busy=7", "cut=5", "page=3", "has=runs/a b/3/data.csv")
     job([64], 1)
+    # It waits beside all others, which write other jobs.
+    shutil.copy("job.yaml", "mute.yaml")
+    waits = []
+    mute = threading.Thread(target=wait_for_mute)
+    mute.start()
     train("one", "--set", "train.steps=12")
     shutil.copytree("one", "local")
     shutil.rmtree("one")
@@ -125,7 +146,7 @@ try:
     check([(c["step"], c["files"], c["complete"]) for c in copies()] == [(1, 1, False)], "a copy without a manifest is no whole one")
 
     # In parts, of which some are lost.
-    port = serve("busy=11", "cut=2", "has=runs/a b/000000001/model.safetensors")
+    port = serve("busy=11", "cut=3", "has=runs/a b/000000001/model.safetensors")
     job([1200, 1200], 1)
     train("large", "--set", "train.steps=3", "--set", "checkpoint.every=0s")
     log = [line.split("&")[0] for line in get(port, "/_log").split("\n") if "partNumber=" in line]
@@ -133,7 +154,8 @@ try:
     check(len(log) > len(set(log)), "parts that were lost go again")
     check("000000001" not in get(port, "/_keys") and json.loads(get(port, "/_uploads")) == [],
           "what a killed run left behind goes")
-    train("again", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--resume-from", "s3://bucket/runs/a b")
+    train("again", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--set", "checkpoint.copy_to=",
+          "--resume-from", "s3://bucket/runs/a b")
     train("large", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--set", "checkpoint.copy_to=", "--resume")
     check(same("large", "again"), "the bits of a local resume, in parts")
 
@@ -183,16 +205,8 @@ try:
     put(port, at, manifest)
     fault("whole", "")
 
-    # A store that takes connections and says nothing.
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        p = subprocess.Popen([rubato, "train", "job.yaml", "--out", "mute", "--resume-from", "s3://bucket/x"],
-                             env={**env, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{mute.getsockname()[1]}"},
-                             stderr=subprocess.PIPE, text=True)
-        servers.append(p)
-        said = next((line for line in p.stderr if "waits for s3://bucket/x" in line), "")
-        check(p.poll() is None and "for up to 120 s" in said, "what it waits for is said while it waits")
-        p.kill()
-        p.wait()
+    mute.join()
+    check(any("for up to 120 s" in line for line in waits), f"what it waits for is said while it waits: {waits}")
 
     # Refused.
     job([64])
