@@ -27,7 +27,7 @@ fail() {
     failed=1
 }
 steps=30
-"$rubato" data make digits --out digits --count 4000 --test 200 >/dev/null 2>&1
+"$rubato" data make digits --out digits --count 1000 --test 200 >/dev/null 2>&1
 cat >job.yaml <<JOB
 name: hosts
 model: {zoo: mlp, hidden: [1500, 1500]}
@@ -107,7 +107,12 @@ for victim in 3 2; do
     same kill$victim
 done
 
-# Both workers of the second host go, one after the other: `cache: auto` predicts with one host at the end of the epoch.
+# Both workers of the second host go, one after the other: `cache: auto` predicts with one host at the end of the epoch,
+# of which many follow.
+steps=60
+sed -i "s/steps: 30/steps: $steps/" job.yaml
+rm -rf one
+"$rubato" train job.yaml --out one >one.log 2>&1 || fail "one process: $(tail -2 one.log)"
 pid=()
 start gone
 for victim in 3 2; do
