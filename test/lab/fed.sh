@@ -266,5 +266,7 @@ address_of small
 grep -qE 'needs [0-9]+ MB here: .*--memory is 1 MB' small-join.log || fail "memory: $(cat small-join.log)"
 "$rubato" fed join "$address" --token-file carol.token --data carol.yaml --hours 25:00-6:00 >small-join.log 2>&1 && fail "hours that are none"
 grep -q 'expected HH:MM-HH:MM' small-join.log || fail "hours: $(cat small-join.log)"
+TZ=Europe/Nowhere "$rubato" fed join "$address" --token-file carol.token --data carol.yaml --hours 22:00-6:00 >small-join.log 2>&1 && fail "a zone that nobody knows"
+grep -q 'does not know the time zone TZ=Europe/Nowhere' small-join.log || fail "zone: $(cat small-join.log)"
 kill_server
 exit $failed
