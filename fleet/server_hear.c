@@ -97,9 +97,12 @@ static void on_away(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
         return;
     }
     rui_fed_heard(ev->node, fx);
+    if (!m->rests) { /* who says it again and again fills no log */
+        ru_log(RU_LOG_INFO, "fed", "rests",
+               "client %s is out of its hours for %u:%02u h; %u are here", m->name, minutes / 60,
+               minutes % 60, s->there - (m->up ? 1 : 0));
+    }
     m->rests = true;
-    ru_log(RU_LOG_INFO, "fed", "rests", "client %s is out of its hours for %u:%02u h; %u are here",
-           m->name, minutes / 60, minutes % 60, s->there - (m->up ? 1 : 0));
     rui_fed_leave(s, m, ev->now, fx);
 }
 
