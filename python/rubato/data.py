@@ -10,7 +10,7 @@ _FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
 
 
 def stream(*, format, paths=(), batch, seed=0, epochs=1, shuffle=True, drop_last=False, threads=0, **options):
-    """Batches of a data set, each a tuple of arrays (x, y, ...).
+    """Batches of a data set, each a tuple of arrays (x, y, ...): copies, which are the caller's own.
 
     format: csv, libsvm, idx, cifar, npy, tokens, images, tar, tfrecord, packed, synthetic. paths: files, folders or
     addresses (http, https, s3). epochs 0: without end. The order is a function of the seed alone.
