@@ -101,7 +101,9 @@ ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *
     p->spent_usd -= before.spent_usd;
     p->gb_s -= before.gb_s;
     p->requests -= before.requests;
-    return st;
+    return st != RU_OK || (p->requests > 0 && p->gb_s > 0)
+               ? st
+               : RU_FAIL(w->err, RU_E_PEER, "no request was computed while %s was measured", what);
 }
 
 #define USD_CALL 2e-7

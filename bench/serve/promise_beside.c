@@ -170,6 +170,10 @@ static ru_status one_side(bench *w, const core *c, beside side, double per_s, do
     f->steps[side][round] = training != NULL ? end_training(w, training, run, seconds) : 0;
     rui_side_end(&s);
     group_end(group);
+    if (st == RU_OK && w->out.ok == 0) {
+        return RU_FAIL(w->err, RU_E_PEER, "no request was answered while %s was measured",
+                       side_name[side]);
+    }
     uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
     f->p99_ms[side][round] = (double)ru_hist_quantile(&w->out.latency, 0.99) * 1e-6;
     f->late[side][round] =
