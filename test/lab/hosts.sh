@@ -107,8 +107,8 @@ for victim in 3 2; do
     same kill$victim
 done
 
-# Both workers of the second host go, one after the other: `cache: auto` predicts with one host at the end of the epoch,
-# of which many follow.
+# Both workers of the second host go, one after the other: `cache: auto` predicts with one host. It does so at once where
+# nothing is kept, else at the end of an epoch, of which many follow.
 steps=60
 sed -i "s/steps: 30/steps: $steps/" job.yaml
 rm -rf one
