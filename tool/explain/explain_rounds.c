@@ -94,7 +94,8 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tel
     if (told) {
         ru_tell_note(out, "epsilon_note",
                      "  epsilon: what the models of all rounds so far tell about one client, for "
-                     "federated.privacy.delta;\n  it does not cover the losses and accuracies "
+                     "federated.privacy.delta,\n  to those who do not know in which rounds it was "
+                     "(federation.jsonl does);\n  it does not cover the losses and accuracies "
                      "that clients report, nor what the server itself sees");
     }
     int64_t rest = whole(json_array_get(rounds, n - 1), "resting");
