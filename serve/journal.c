@@ -160,12 +160,13 @@ static void explain(const rui_entry *e, const ru_tell *o)
     ru_tell_str(o, "left_because", because[e->why]);
     ru_tell_i64(o, "sent_bytes", e->bytes_out);
     put_part(o, "buffered", e->buffer_ns);
-    ru_text_putf(t, "its batch of %u rows (%u requests) left because %s\n", e->batch_rows,
-                 e->batch_requests, because[e->why]);
+    ru_text_putf(t, "its batch of %u row%s (%u request%s) left because %s\n", e->batch_rows,
+                 e->batch_rows == 1 ? "" : "s", e->batch_requests,
+                 e->batch_requests == 1 ? "" : "s", because[e->why]);
     put_part(o, "queued", e->queue_ns);
     ru_text_put(t, "until a thread had the batch\n");
     put_part(o, "computed", e->compute_ns);
-    ru_text_putf(t, "%u rows at once\n", e->batch_rows);
+    ru_text_putf(t, "%u row%s at once\n", e->batch_rows, e->batch_rows == 1 ? "" : "s");
     put_part(o, "answered", e->answer_ns);
     ru_text_putf(t, "%lld bytes\n", (long long)e->bytes_out);
 }
