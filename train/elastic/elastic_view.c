@@ -414,8 +414,9 @@ static bool has_leaves(const ru_elastic *e, const ru_coll_choice *c, int64_t siz
     bool twos = c->algo == RU_ALGO_HALVING || c->algo == RU_ALGO_DOUBLING;
     bool all = c->algo == RU_ALGO_RING || c->algo == RU_ALGO_DIRECT ||
                (twos && (e->v.n & (e->v.n - 1)) == 0);
-    bool chunks = c->chunk_bytes > 0 && c->chunk_bytes < size_bytes;
-    return !all || (chunks ? c->chunk_bytes : size_bytes) < 4 * (int64_t)e->v.n;
+    int64_t chunks = c->chunk_bytes > 0 ? (size_bytes + c->chunk_bytes - 1) / c->chunk_bytes : 1;
+    int64_t element = e->opt.bf16 ? 2 : 4, n = size_bytes / element;
+    return !all || n / chunks < e->v.n; /* chunks are of equal size, to one element */
 }
 
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
