@@ -225,6 +225,25 @@ ru_status life_open(life *l, ru_err *err)
     return ru_elastic_open(&eo, &l->arena, &l->elastic, err);
 }
 
+/* false: others follow. */
+static bool gives(life *l, ru_time now)
+{
+    bool first = l->paused == 0;
+    uint32_t from = first ? 0 : 1, to = first && l->pauses > 0 ? 1 : LIFE_TENSORS;
+    if (l->pauses > 0 && l->paused++ > 0 && l->paused <= l->pauses) {
+        return false;
+    }
+    l->summed_bytes = first ? 0 : l->summed_bytes;
+    for (uint32_t k = from; k < to; k++) {
+        uint32_t at = l->backward ? LIFE_TENSORS - 1 - k : k;
+        ru_elastic_ready(l->elastic, l->step, at, &(ru_span){l->gradients[at], tensor_bytes[at]},
+                         now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
+    }
+    l->paused = to == LIFE_TENSORS ? 0 : l->paused;
+    return to == LIFE_TENSORS;
+}
+
 static void answer(life *l, ru_time now)
 {
     int64_t ns = l->sample_ns > 0 ? l->share.n * l->sample_ns : 1000000;
@@ -257,13 +276,9 @@ static void answer(life *l, ru_time now)
         ru_node_leave(l->node, now);
         break;
     case LIFE_COMPUTED:
-        l->summed_bytes = 0;
-        for (uint32_t k = 0; k < LIFE_TENSORS; k++) {
-            uint32_t at = l->backward ? LIFE_TENSORS - 1 - k : k;
-            ru_elastic_ready(l->elastic, l->step, at,
-                             &(ru_span){l->gradients[at], tensor_bytes[at]}, now,
-                             ru_node_enter(l->node, now));
-            ru_node_leave(l->node, now);
+        if (!gives(l, now)) {
+            l->next = LIFE_COMPUTED;
+            break;
         }
         ru_elastic_computed(l->elastic, l->step, RU_OK, ns, now, ru_node_enter(l->node, now));
         ru_node_leave(l->node, now);

@@ -45,18 +45,19 @@ typedef struct life {
     life_todo next;
     float gradients[LIFE_TENSORS][16], state[LIFE_TENSORS][16];
     ru_share share;
-    int64_t step;         /* that it was asked for last */
-    uint32_t depth;       /* steps that it can have under way; 0: 1 */
-    uint32_t open;        /* steps begun that do not count yet */
-    int64_t summed_bytes; /* of the older one, whose sums are there */
-    int64_t kept;         /* one more than the step that counts while another goes on; 0: none */
-    int64_t sample_ns;    /* it says to need; 0: 1 ms a step */
-    bool backward;        /* its gradients are ready from the last one on */
-    life_todo stalls;     /* it is not through with that */
-    uint64_t layout;      /* of its gradients */
-    bool plain;           /* built so last */
-    const char *handle;   /* of its memory; NULL: it can share none */
-    ru_status maps;       /* what it says to the others' handles */
+    int64_t step;            /* that it was asked for last */
+    uint32_t depth;          /* steps that it can have under way; 0: 1 */
+    uint32_t open;           /* steps begun that do not count yet */
+    int64_t summed_bytes;    /* of the older one, whose sums are there */
+    int64_t kept;            /* one more than the step that counts while another goes on; 0: none */
+    int64_t sample_ns;       /* it says to need; 0: 1 ms a step */
+    bool backward;           /* its gradients are ready from the last one on */
+    uint32_t pauses, paused; /* rounds between its first gradient and the others */
+    life_todo stalls;        /* it is not through with that */
+    uint64_t layout;         /* of its gradients */
+    bool plain;              /* built so last */
+    const char *handle;      /* of its memory; NULL: it can share none */
+    ru_status maps;          /* what it says to the others' handles */
     uint32_t opens, closes, opening, n_reduced, reduced[16];
     uint32_t works; /* members that got a share, as it was told */
     uint32_t is_in,

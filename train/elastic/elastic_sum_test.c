@@ -358,8 +358,26 @@ static void members_begin_what_others_have_begun(void **state)
     }
 }
 
+/* Each hears of another one's sums before it has their gradients, while its own ones are as many as
+ * may be under way. */
+static void members_begin_later_what_others_have_begun(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(in_cuts); k++) {
+        uint32_t members = in_cuts[k / 2].members;
+        job j = {0};
+        open_in_cuts(&j, members, in_cuts[k / 2].algo, 1 + k % 2);
+        for (uint32_t i = 0; i < members; i++) {
+            j.l[i]->backward = i % 2 == 1;
+            j.l[i]->pauses = 50;
+        }
+        ends_well(&j, members);
+    }
+}
+
 RU_TESTS(train_elastic_sum, cmocka_unit_test(a_table_limits_sums_under_way),
          cmocka_unit_test(members_begin_what_others_have_begun),
+         cmocka_unit_test(members_begin_later_what_others_have_begun),
          cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
          cmocka_unit_test(what_ended_is_not_waited_for),
          cmocka_unit_test(the_order_of_buckets_is_that_of_the_wire),
