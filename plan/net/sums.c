@@ -96,32 +96,38 @@ static ru_status check_made(const ru_sums_in *in, ru_arena *scratch, ru_err *err
     return RU_OK;
 }
 
+/* The one with the fewest pieces of the plans that take hardly longer than the shortest, since a
+ * sum costs more than the model says where the processor is busy. */
+typedef struct lean {
+    ru_sums_plan plan; /* step_ns 0: none yet */
+    int64_t least_ns;  /* of the shortest */
+} lean;
+
 typedef struct search {
     rui_sums_graph g;
     const uint32_t *backward[RUI_SUMS_ORDERS]; /* the same as an earlier one when equal */
     ru_arena *scratch;
     ru_sums_plan best; /* step_ns 0: none yet */
-    /* With a barrier: the one with the fewest pieces of those that take hardly longer than the
-     * shortest, since a sum costs more than the model says where the processor is busy; step_ns 0:
-     * none yet */
-    ru_sums_plan held;
-    int64_t held_least_ns; /* of the shortest */
+    lean held, free;   /* with a barrier; without one */
     rui_sums_way way;
     uint32_t tried;
 } search;
 
-static bool hold(search *s, const ru_sums_plan *p)
+/* Does the plan take the place of the one that was kept? */
+static bool keep_lean(search *s, const ru_sums_plan *p)
 {
-    if (!p->barrier) {
+    lean *l = p->barrier ? &s->held : &s->free;
+    double part = p->barrier ? HARDLY * s->g.in->gain_min : RUI_SUMS_TIE;
+    if (p->step_ns == 0) { /* none: no way was one */
         return false;
     }
-    int64_t was = s->held.step_ns;
-    s->held_least_ns = was == 0 || p->step_ns < s->held_least_ns ? p->step_ns : s->held_least_ns;
-    double most = (1 + HARDLY * s->g.in->gain_min) * (double)s->held_least_ns;
+    int64_t was = l->plan.step_ns;
+    l->least_ns = was == 0 || p->step_ns < l->least_ns ? p->step_ns : l->least_ns;
+    double most = (1 + part) * (double)l->least_ns;
     bool fewer =
-        p->n_pieces < s->held.n_pieces || (p->n_pieces == s->held.n_pieces && p->step_ns < was);
+        p->n_pieces < l->plan.n_pieces || (p->n_pieces == l->plan.n_pieces && p->step_ns < was);
     bool better = was == 0 || ((double)p->step_ns <= most && ((double)was > most || fewer));
-    s->held = better ? *p : s->held;
+    l->plan = better ? *p : l->plan;
     return better;
 }
 
@@ -138,7 +144,7 @@ static ru_status try_way(search *s, rui_sums_way way, ru_err *err)
     }
     RU_TRY(st);
     RU_TRY(rui_sums_predict(&s->g, s->scratch, &p, err));
-    bool kept = hold(s, &p);
+    bool kept = keep_lean(s, &p);
     if (s->tried == 0 || p.step_ns < s->best.step_ns) {
         s->best = p;
         s->way = way;
@@ -339,6 +345,7 @@ static ru_status polish(search *s, ru_err *err)
             st = st == RU_OK ? rui_sums_predict(&s->g, s->scratch, &p, err) : st;
             if (st == RU_OK && p.step_ns < s->best.step_ns) {
                 s->best = p;
+                (void)keep_lean(s, &p);
                 better = true;
             } else {
                 begins[k] = !begins[k];
@@ -425,7 +432,8 @@ static ru_status try_alone(search *s, ru_err *err)
         other.g.in = &one;
         other.tried = 0;
         RU_TRY(try_all(&other, err));
-        (void)hold(s, &other.held);
+        (void)keep_lean(s, &other.held.plan);
+        (void)keep_lean(s, &other.free.plan);
         if (other.best.step_ns < s->best.step_ns) {
             other.best.bound_ns = s->best.bound_ns; /* of all of them */
             s->best = other.best;
@@ -434,8 +442,8 @@ static ru_status try_alone(search *s, ru_err *err)
     return RU_OK;
 }
 
-/* The best plan, or with a barrier when that takes hardly longer: the best of the ways that have
- * one, or the best plan's buckets with one. */
+/* The leanest plan without a barrier, or with one when that takes hardly longer: the best of the
+ * ways that have one, or the best plan's buckets with one. */
 static ru_status weigh(search *s, ru_err *err)
 {
     const ru_sums_in *in = s->g.in;
@@ -443,15 +451,14 @@ static ru_status weigh(search *s, ru_err *err)
         return RU_OK;
     }
     ru_sums_plan p = s->best;
-    int64_t bound = s->best.bound_ns, free = s->best.barrier ? 0 : s->best.step_ns;
+    int64_t bound = s->best.bound_ns, free = s->best.barrier ? 0 : s->free.plan.step_ns;
     p.barrier = true;
     RU_TRY(rui_sums_predict(&s->g, s->scratch, &p, err));
-    (void)hold(s, &p);
-    int64_t held = s->held.step_ns;
-    if (free == 0 || (double)free > (1 - in->gain_min) * (double)held) {
-        s->best = s->held;
-        s->best.bound_ns = bound; /* of all algorithms */
-    }
+    (void)keep_lean(s, &p);
+    int64_t held = s->held.plan.step_ns;
+    bool holds = free == 0 || (double)free > (1 - in->gain_min) * (double)held;
+    s->best = holds ? s->held.plan : s->free.plan;
+    s->best.bound_ns = bound; /* of all algorithms */
     s->best.held_ns = held;
     s->best.free_ns = free;
     return RU_OK;

@@ -4,6 +4,10 @@
 
 #include "plan/net/sums.h"
 
+/* Part of a step: plans without a barrier that differ by less take as long, and fewer pieces win.
+ */
+#define RUI_SUMS_TIE 1e-4
+
 typedef struct rui_sums_graph {
     const ru_sums_in *in;
     const uint32_t *topo; /* [n] forward order */

@@ -1,5 +1,6 @@
 /* The row of `sums` in plan/row/policy.def: its input as a file, its report. */
 #include "plan/net/sums_policy.h"
+#include "plan/net/sums_impl.h"
 #include "plan/row/policy.h"
 
 _Static_assert(offsetof(ru_sums_policy_in, q) == 0, "rows name fields of q");
@@ -263,6 +264,8 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     double more = ((double)p->step_ns - (double)mine->step_ns) * 1e-9;
     if (p->step_ns == mine->step_ns) {
         ru_rival_is(v, s, true, "takes as long");
+    } else if (more < 0 && !mine->barrier && -more <= RUI_SUMS_TIE * s) {
+        ru_rival_beside(v, s, "takes as long within 0.01 %%, with %u sums", p->n_pieces);
     } else if (more < 0 && mine->barrier && mine->free_ns > 0 && !p->barrier) {
         ru_rival_beside(v, s, "%.3g ms less with %u sums, without a barrier: less than gain_min",
                         -1e3 * more, p->n_pieces);

@@ -252,6 +252,35 @@ static void with_a_barrier_few_sums_do(void **state)
     ru_arena_fini(&a);
 }
 
+/* Op 0's forward pass of 10 ms hides the sums of 4 MB however they are cut: one does. */
+static void of_plans_that_take_as_long_the_fewest_sums_do(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const int64_t forward[] = {10000000, 1000000, 1000000}, backward[] = {0, 1000000, 1000000};
+    const int64_t bytes[] = {0, 2000000, 2000000};
+    const uint32_t made[] = {2, 1, 0};
+    const ru_sums_in in = {.n = 3,
+                           .forward_ns = forward,
+                           .backward_ns = backward,
+                           .param_bytes = bytes,
+                           .made = made,
+                           .n_ranks = 2,
+                           .alpha_ns = 1000,
+                           .beta_ns = 1,
+                           .algos = 1u << RU_ALGO_RING,
+                           .depth_max = 1,
+                           .gain_min = 0.02};
+    ru_sums_plan p;
+    ru_err err;
+    assert_ok(ru_plan_sums(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_sums_check(&in, &p, &a, &err), err);
+    assert_true(!p.barrier && p.step_ns == p.bound_ns && p.step_ns == p.free_ns);
+    assert_int_equal(p.n_pieces, 1);
+    ru_arena_fini(&a);
+}
+
 /* All backward orders that the graph allows, one at a time: `used` ops stand in order[0 .. k). */
 typedef struct brute {
     const rui_sums_graph *g;
@@ -612,6 +641,7 @@ static void facts_give_an_input(void **state)
 RU_TESTS(plan_sums, cmocka_unit_test(the_checker_asks_for_the_fastest_algorithm),
          cmocka_unit_test(ours_is_near_the_best_of_all_algorithms),
          cmocka_unit_test(with_a_barrier_few_sums_do),
+         cmocka_unit_test(of_plans_that_take_as_long_the_fewest_sums_do),
          cmocka_unit_test(the_barrier_goes_where_that_gains_enough),
          cmocka_unit_test(every_method_passes_the_checker),
          cmocka_unit_test(ours_is_near_the_best_of_all_orders_and_buckets),
