@@ -291,8 +291,8 @@ RU_KERN_INLINE void side_turn(side_v r[SIDE])
 #endif
 }
 
-/* SIDE numbers from place `at` on of each channel, `step` apart, in lanes; of lanes without a
- * channel those of the first. */
+/* SIDE numbers of each channel, whose rows are `step` apart, in lanes; lanes without a channel take
+ * the first one. */
 RU_KERN_INLINE void side_read(const float *x, int64_t step, int64_t channels, side_v r[SIDE])
 {
 #pragma GCC unroll 16
