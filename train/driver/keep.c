@@ -39,7 +39,7 @@ struct rui_keep {
     int64_t epochs;               /* that are over */
     ru_time begun, last;          /* this one; its last step ended */
     int64_t waited_ns, beside_ns; /* in it: for samples; between steps */
-    uint32_t told;                /* whole epochs that were seen */
+    uint32_t told;                /* whole epochs that were seen since the choice */
     bool whole;                   /* it was seen from its beginning */
     epoch like[LIKE_MAX];         /* ring: those from the third on, with these hosts */
     uint32_t n_like, since;       /* since: after the newest prediction */
@@ -302,6 +302,7 @@ static ru_status choose(rui_trainer *t, ru_err *err)
     RU_TRY(ru_plan_keep_check(&k->in, &p, err));
     k->form = p.form;
     k->chosen = k->in.hosts;
+    k->told = 0; /* its first epoch follows */
     ru_hash128_text(ru_policy_head(&ru_policy_keep, &k->in).id, id);
     ru_cache_options *c = &k->train.opt.cache;
     c->plan = id;

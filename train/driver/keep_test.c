@@ -252,7 +252,9 @@ static void epochs_of_other_hosts_do_not_count(void **state)
         } else if (e == 4) { /* the one in which they left */
             assert_true(isnan(figure(&p->measured, "epoch_s")));
             assert_true(fabs(figure(&p->predicted, "epoch_s") - 0.6) > 0.1);
-        } else if (e > 4) {
+        } else if (e == 5) { /* the first one of a new choice */
+            assert_near(figure(&p->measured, "first_s"), 0.3, 1e-6);
+        } else if (e > 6) {
             assert_near(figure(&p->predicted, "epoch_s"), 0.3, 1e-6);
         }
     }
