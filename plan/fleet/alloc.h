@@ -29,8 +29,10 @@ enum {
     RU_ALLOC_DEVICES_MAX = 64, /* of a node */
     RU_ALLOC_PARTS_MAX = 64    /* nodes of a job */
 };
-/* No job counts for more or less than so many others: losses stay within 64 bits. */
+/* No job counts for more or less than so many others, and what jobs weigh in all is scaled down to
+ * the second one: the sum of losses, each of 1e12 at most, stays within 64 bits. */
 #define RU_ALLOC_WEIGHT_RATIO 100.0
+#define RU_ALLOC_WEIGHTS_MAX  4e6
 
 typedef enum ru_alloc_method {
     RU_ALLOC_POLLUX,

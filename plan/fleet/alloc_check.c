@@ -156,10 +156,19 @@ static double loss_of(double power, double x)
 }
 
 static ru_status check_figures(const ru_alloc_in *in, const ru_alloc_plan *p, const count *c,
-                               ru_err *err)
+                               ru_arena *scratch, ru_err *err)
 {
     double loss = 0, mean = 0, utility = 0,
            scale = c->devices > 0 ? 1.0 * in->n_nodes / c->devices : 1;
+    double all = 0, *weight = RU_NEW(scratch, double, in->n_jobs);
+    if (weight == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to check %u jobs", in->n_jobs);
+    }
+    for (uint32_t i = 0; c->pollux && i < in->n_jobs; i++) {
+        weight[i] = weight_of(in, c, &in->jobs[i]);
+        all += weight[i];
+    }
+    double less = all > RU_ALLOC_WEIGHTS_MAX ? RU_ALLOC_WEIGHTS_MAX / all : 1;
     for (uint32_t i = 0; i < in->n_jobs; i++) {
         const ru_alloc_job *j = &in->jobs[i];
         const ru_alloc_share *s = &p->jobs[i];
@@ -172,7 +181,7 @@ static ru_status check_figures(const ru_alloc_in *in, const ru_alloc_plan *p, co
                            s->speedup);
         }
         double x = speedup * kept_of(in, c, j, s->changed) * scale;
-        loss += c->pollux ? weight_of(in, c, j) * loss_of(in->power, x) : 0;
+        loss += c->pollux ? less * weight[i] * loss_of(in->power, x) : 0;
         mean += (in->power == 0 ? ru_math_log(x + 1e-3) : ru_math_pow(x + 1e-3, in->power)) /
                 in->n_jobs;
         utility += one > 0 ? good / one : 0;
@@ -266,7 +275,7 @@ ru_status ru_plan_alloc_check(const ru_alloc_in *in, const ru_alloc_plan *plan, 
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u of %u devices used, %u nodes wanted", plan->used,
                        plan->devices, want);
     }
-    RU_TRY(check_figures(in, plan, &c, err));
+    RU_TRY(check_figures(in, plan, &c, scratch, err));
     RU_TRY(check_waiting(in, plan, &c, used, err));
     RU_TRY(check_demoted(in, plan, err));
     ru_arena_rewind(scratch, mark);

@@ -20,7 +20,6 @@ typedef struct search {
     const ru_alloc_in *in;
     rui_alloc_state *s;
     int64_t *loss; /* [n_jobs] in force */
-    int64_t total;
     uint32_t **on; /* [n_nodes][devices] jobs of a node */
     uint32_t *n_on;
     /* Nodes by free devices: lists through next and last. */
@@ -190,12 +189,13 @@ static void undo(search *q)
 /* Keep the move when it is legal and, by this temperature, good enough. */
 static bool settle(search *q, double heat)
 {
-    int64_t was = 0, is = 0;
+    int64_t was = 0, is = 0, loss[TOUCHED_MAX];
     bool right = !q->broken && q->n_log > 0;
     for (uint32_t i = 0; right && i < q->n_touched; i++) {
         right = legal(q, q->touched[i]);
         was += q->loss[q->touched[i]];
-        is += right ? loss_now(q, q->touched[i]) : 0;
+        loss[i] = right ? loss_now(q, q->touched[i]) : 0;
+        is += loss[i];
     }
     double worse = (double)(is - was);
     if (right && worse > 0) {
@@ -206,9 +206,8 @@ static bool settle(search *q, double heat)
         return false;
     }
     for (uint32_t i = 0; i < q->n_touched; i++) {
-        q->loss[q->touched[i]] = loss_now(q, q->touched[i]);
+        q->loss[q->touched[i]] = loss[i];
     }
-    q->total += is - was;
     return is < was;
 }
 
@@ -580,10 +579,8 @@ static void drop_illegal(search *q)
             clear(q, j);
         }
     }
-    q->total = 0;
     for (uint32_t j = 0; j < q->in->n_jobs; j++) {
         q->loss[j] = loss_now(q, j);
-        q->total += q->loss[j];
     }
 }
 

@@ -238,6 +238,37 @@ static void test_every_method_is_legal_and_repeats(void **state)
     }
 }
 
+/* The most that jobs can weigh: some of all weight, and with next to nothing left. */
+static void test_losses_of_heavy_jobs_are_whole(void **state)
+{
+    (void)state;
+    enum { MANY = 4000 };
+    static const uint32_t one[] = {1};
+    static ru_alloc_job jobs[MANY];
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_rng r = ru_rng_from(5, 3);
+    job_make(&jobs[0], &r);
+    jobs[0].model.perf.overlap = 1.3;
+    jobs[0].replicas_min = jobs[0].n_now = 0;
+    jobs[0].left = 1e-6;
+    for (uint32_t j = 1; j < MANY; j++) {
+        jobs[j] = jobs[0];
+        jobs[j].weight = j % 100 == 0 ? 1e9 : 1;
+    }
+    const ru_alloc_in in = {.jobs = jobs,
+                            .n_jobs = MANY,
+                            .devices = one,
+                            .n_nodes = 1,
+                            .power = -1,
+                            .decay_s = 14400,
+                            .rush = 1,
+                            .tries = 1000};
+    ru_alloc_plan p = plan_of(&in, &a); /* whose check counts in doubles */
+    assert_true(p.loss > INT64_C(3000000000000000000));
+    ru_arena_fini(&a);
+}
+
 /* Two equal jobs for three devices: the one with less left gets two; a job that says nothing
  * counts as one with four device-hours. */
 static void test_what_is_left_decides(void **state)
@@ -486,6 +517,7 @@ static void test_facts_of_a_cluster_give_a_question(void **state)
 RU_TESTS(plan_alloc, cmocka_unit_test(test_facts_of_a_cluster_give_a_question),
          cmocka_unit_test(test_least_loss_of_all_allocations),
          cmocka_unit_test(test_every_method_is_legal_and_repeats),
+         cmocka_unit_test(test_losses_of_heavy_jobs_are_whole),
          cmocka_unit_test(test_what_is_left_decides), cmocka_unit_test(test_baselines_by_hand),
          cmocka_unit_test(test_corrupted_plans_are_refused),
          cmocka_unit_test(test_facts_that_are_none_are_refused))

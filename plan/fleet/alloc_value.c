@@ -129,14 +129,19 @@ ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_in *in, ru_a
     for (uint32_t i = 0; i < in->n_jobs; i++) {
         weights += in->jobs[i].weight > 0 ? in->jobs[i].weight : 1;
     }
+    double all = 0;
     for (uint32_t i = 0; room && i < in->n_jobs; i++) {
         job_init(v, i, weights / in->n_jobs);
+        all += v->weight[i];
         uint32_t n = 2 * ((v->cap[i] > 1 ? v->cap[i] : 1) + 1);
         v->table[i] = RU_NEW(scratch, rui_alloc_value, n);
         room = v->table[i] != NULL;
         for (uint32_t k = 0; room && k < n; k++) {
             v->table[i][k].goodput = -1;
         }
+    }
+    for (uint32_t i = 0; room && all > RU_ALLOC_WEIGHTS_MAX && i < in->n_jobs; i++) {
+        v->weight[i] *= RU_ALLOC_WEIGHTS_MAX / all;
     }
     return room ? RU_OK : RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", in->n_jobs);
 }
