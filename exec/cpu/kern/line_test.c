@@ -376,7 +376,36 @@ static void matrices_are_turned(void **state)
     }
 }
 
-RU_TESTS(exec_line, cmocka_unit_test(matrices_are_turned), cmocka_unit_test(products_come_back),
-         cmocka_unit_test(short_rows_are_reduced), cmocka_unit_test(softmax_of_every_length),
-         cmocka_unit_test(places_of_the_largest), cmocka_unit_test(places_of_every_type),
-         cmocka_unit_test(largest_are_in_order), cmocka_unit_test(running_sums))
+/* Every byte at every place of a vector and of what is left behind vectors; nothing behind it is
+ * written. */
+static void bytes_are_looked_up(void **state)
+{
+    (void)state;
+    enum { MOST = 150 };
+    uint8_t table[256], x[MOST], y[MOST + 1];
+    for (int i = 0; i < 256; i++) {
+        table[i] = (uint8_t)(i * 167 + 29); /* 167 is odd: all differ */
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+        for (int c = 0; k != NULL && c < (MOST + 1) * 256; c++) {
+            const int n = c / 256;
+            for (int i = 0; i < n; i++) {
+                x[i] = (uint8_t)(c + i);
+            }
+            memset(y, 0xa5, sizeof y);
+            k->look_up(table, x, y, n);
+            for (int i = 0; i <= MOST; i++) {
+                assert_int_equal(y[i], i < n ? table[x[i]] : 0xa5);
+            }
+            k->look_up(table, x, x, n);
+            assert_memory_equal(x, y, (size_t)n);
+        }
+    }
+}
+
+RU_TESTS(exec_line, cmocka_unit_test(bytes_are_looked_up), cmocka_unit_test(matrices_are_turned),
+         cmocka_unit_test(products_come_back), cmocka_unit_test(short_rows_are_reduced),
+         cmocka_unit_test(softmax_of_every_length), cmocka_unit_test(places_of_the_largest),
+         cmocka_unit_test(places_of_every_type), cmocka_unit_test(largest_are_in_order),
+         cmocka_unit_test(running_sums))

@@ -143,7 +143,70 @@ static void layouts_change_their_type(void **state)
     assert_ptr_equal(rui_layout_master(&r->lo, h, RU_F32), f);
 }
 
+/* A step turns images of any size between rows and channels last as a plain loop does, whatever the
+ * number of threads, and writes nothing behind them. */
+static void turn_case(rig *r, ru_pool *pool, ru_dtype t, const int64_t d[4], bool to_last)
+{
+    const rui_layout *last = layout_of(r, dnnl_nhwc, t, d[0], d[1], d[2], d[3]);
+    const rui_layout *plain = rui_plain(&r->lo, &last->type);
+    const int64_t n = ru_type_count(&last->type), size = ru_dtype_bytes(t), places = d[2] * d[3];
+    uint8_t *from = ru_arena_zalloc(&r->arena, n * size, 64);
+    uint8_t *to = ru_arena_zalloc(&r->arena, n * size + 1, 64);
+    for (int64_t k = 0; k < n * size; k++) {
+        from[k] = (uint8_t)((uint64_t)k * 0x9e3779b97f4a7c15u >> 56);
+    }
+    to[n * size] = 0xa5;
+    rui_step step;
+    assert_int_equal(rui_reorder_step(&r->lo, to_last ? plain : last, (rui_buf){0},
+                                      to_last ? last : plain, (rui_buf){0}, &step),
+                     RU_OK);
+    assert_string_equal(step.kernel, "kern reorder");
+    void *bufs[2] = {from, to};
+    assert_int_equal(step.fn(step.state, bufs, &(rui_run){.pool = pool}), RU_OK);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t image = k / (d[1] * places), c = k / places % d[1], p = k % places;
+        const int64_t at = (image * places + p) * d[1] + c;
+        assert_memory_equal(to + (to_last ? at : k) * size, from + (to_last ? k : at) * size,
+                            (size_t)size);
+    }
+    assert_int_equal(to[n * size], 0xa5);
+}
+
+static void images_turn_as_a_loop_does(void **state)
+{
+    rig *r = *state;
+    static const ru_dtype types[] = {RU_U8, RU_BF16, RU_F32};
+    static const int64_t dims[][4] = {{1, 2, 1, 3},  {3, 5, 7, 9},   {2, 17, 1, 65}, {1, 3, 37, 41},
+                                      {2, 64, 8, 8}, {5, 33, 13, 5}, {1, 130, 2, 1}};
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        ru_pool *pool = NULL;
+        ru_err err = {0};
+        assert_ok(ru_pool_new(threads, &pool, &err), err);
+        r->lo.threads = threads;
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(dims) * RU_ARRAY_LEN(types) * 2; k++) {
+            turn_case(r, pool, types[k / 2 % RU_ARRAY_LEN(types)],
+                      dims[k / 2 / RU_ARRAY_LEN(types)], k % 2 == 0);
+        }
+        ru_pool_free(pool);
+    }
+    r->lo.threads = 1;
+}
+
+/* Blocks of channels, some of them padded, stay with oneDNN. */
+static void blocks_are_no_images(void **state)
+{
+    rig *r = *state;
+    const rui_layout *few = layout_of(r, dnnl_nChw16c, RU_F32, 2, 19, 3, 5);
+    const rui_layout *plain = rui_plain(&r->lo, &few->type);
+    rui_step step;
+    assert_int_equal(rui_reorder_step(&r->lo, plain, (rui_buf){0}, few, (rui_buf){0}, &step),
+                     RU_OK);
+    assert_string_equal(step.kernel, "dnnl reorder");
+    step.fini(step.state);
+}
+
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 RU_TESTS(exec_layout, RIG_TEST(elements_stand_where_places_says),
-         RIG_TEST(equal_bytes_are_one_pointer), RIG_TEST(layouts_change_their_type))
+         RIG_TEST(equal_bytes_are_one_pointer), RIG_TEST(layouts_change_their_type),
+         RIG_TEST(images_turn_as_a_loop_does), RIG_TEST(blocks_are_no_images))

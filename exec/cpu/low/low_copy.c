@@ -108,7 +108,8 @@ static ru_status make_primitive(rui_low *lo, const rui_layout *a, const rui_layo
 }
 
 /* -- between row-major images and channels last --------------------------------------------------
- * Images of bytes move at 20 bytes a ns, with oneDNN's reorder at 2 to 15 (one Zen 5 core). */
+ * Matrices of channels and places. oneDNN's reorder of bytes took 193 us of the 233 us of a
+ * convolution of 3 images of 195 x 7 x 101 (one Zen 5 core). */
 
 typedef struct turn_state {
     const ru_kern *k;
@@ -157,8 +158,7 @@ static bool turn_of(const rui_low *lo, const rui_layout *a, const rui_layout *b,
     int64_t bytes = ru_dtype_bytes(t->dtype), threads = rui_threads(lo);
     if (a->plain == b->plain || !is_last(last) || a->type.dtype != b->type.dtype ||
         a->type.rank != t->rank || b->type.rank != t->rank ||
-        memcmp(a->type.dims, b->type.dims, t->rank * sizeof t->dims[0]) != 0 ||
-        (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)) {
+        memcmp(a->type.dims, b->type.dims, t->rank * sizeof t->dims[0]) != 0) {
         return false;
     }
     *s = (turn_state){.k = ru_kern_best(),

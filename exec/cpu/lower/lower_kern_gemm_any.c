@@ -1,7 +1,7 @@
 /* Gemm and MatMul on our own kernel: of doubles and of floats with one row or one column, with all
- * that may be fused into them; of whole numbers, alone. No library here multiplies doubles or whole
- * numbers, and ours reads one column at five times the speed of oneDNN. Threads share out the rows
- * of all matrices, or the columns of one. */
+ * that may be fused into them; of whole numbers, alone. oneDNN multiplies no doubles and no whole
+ * numbers; 274 x 1,053 by one column of floats took 45 us with it and 10 us here (one Zen 5 core).
+ * Threads share out the rows of all matrices, or the columns of one. */
 #include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/lower/lower_kern.h"
 #include "exec/cpu/ref/finish.h"
@@ -121,7 +121,8 @@ static ru_status any_run(void *state, void *const *bufs, const rui_run *run)
     const any_state *s = state;
     int64_t n = s->by_columns ? s->g.n : s->batches * s->g.m;
     int64_t cost = (s->by_columns ? s->g.m : s->g.n) * (s->g.k + 1), unit = s->by_columns ? 16 : 14;
-    /* 131,072 products take about 2 us, less than it pays to wake a thread for */
+    /* 104,588 products, 44 x 2,377 by one column of f32, took 3 us on one thread, 75 us shared by
+     * two on busy cores: so a part has at least 131,072 of them */
     int64_t grain = (rui_kern_grain((cost + 31) / 32) + unit - 1) / unit * unit;
     rui_kern_for_own(run, any_part, s, bufs, n, grain, bufs[G_WORK],
                      ru_kern_best()->gemm64_work() * ru_dtype_bytes(s->t));

@@ -174,6 +174,7 @@ static void products_of_any_type(void **state)
         {3, 3, {1, 1, 18}, {6, 18, 50}}, {1, 2, {40}, {40, 61}},
         {2, 1, {83, 40}, {40}},          {1, 1, {900}, {900}},
         {3, 1, {2, 9, 13}, {13}},        {1, 3, {8}, {5, 8, 31}},
+        {2, 2, {5, 0}, {0, 1}},          {3, 2, {2, 4, 0}, {0, 1}},
     };
     static const ru_dtype types[] = {RU_I32, RU_U32, RU_I64, RU_U64, RU_F32, RU_F64};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * RU_ARRAY_LEN(types); k++) {
