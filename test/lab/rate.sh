@@ -3,7 +3,7 @@
 #
 # Two workers on hosts of their own. The rate of both links falls to three tenths, once the job has
 # measured its network: within the first ten steps, and behind them. Each time steps become as long as those of a job
-# that never had the old rate, and a plan of sums that comes into force then rests on less than the rate that was measured.
+# that never had the old rate, and a plan of sums that comes into force then does not rest on the old rate.
 set -euo pipefail
 rubato=$(realpath "$1")
 most=${2:-} # percent that steps may differ, for a quiet machine (5); nothing: they are not judged
@@ -65,12 +65,12 @@ step_ms() { # median of the last twelve
     grep -h '"rubato.train.step/1"' "$1/metrics.jsonl" | tail -12 |
         sed 's/.*"step_s":\([0-9.e-]*\).*/\1/' | sort -g | awk '{ x[NR] = $1 } END { print 1000 * x[int((NR + 1) / 2)] }'
 }
-# The rate that the last plan rests on over the one that was measured at the start; nothing: by rule.
+# The rate that the last plan rests on over that of the fast links; nothing: by rule. Not over what was measured at the start:
+# beside other work that may be as little as the slow links carry. A rate above what the links ever carried says that other work
+# disturbed the measurements, and nothing about the plan.
 part() {
-    local now
-    now=$(tr ',{' '\n\n' <"$1/world.json" | sed -n 's/^"bytes_per_s":\([0-9.e+]*\).*/\1/p' | awk '$1 > 0' | tail -1)
-    [[ -z $now ]] || "$rubato" explain "$1" | awk -v now="$now" '$1 == "all-reduce" && $2 == "ring" && $4 == "1.00" && $5 == "MiB" && $6 == 1 {
-        s = $7 * ($8 == "ms" ? 1e-3 : $8 == "us" ? 1e-6 : 1); print now * s / 1048576; exit }'
+    tr ',{' '\n\n' <"$1/world.json" | sed -n 's/^"bytes_per_s":\([0-9.e+]*\).*/\1/p' |
+        awk -v fast="${fast%mbit}" '$1 > 0 { now = $1 } END { if (now > 0) print now / (fast * 125000) }'
 }
 
 "$net" up "$lab" 2 --rate $fast >/dev/null
@@ -84,9 +84,9 @@ try() {
     ms=$(step_ms fresh)
     for name in early later; do
         is=$(step_ms $name)
-        echo "$name: steps of $is ms, of a fresh run $ms ms; rate of the last plan over the first one: $(part $name)"
+        echo "$name: steps of $is ms, of a fresh run $ms ms; rate of the last plan over that of the fast links: $(part $name)"
         awk -v a="$is" -v b="$ms" -v most="$most" -v part="$(part $name)" 'BEGIN {
-            d = 100 * (a / b - 1); exit (most != "" && (d > most + 0 || d < -most)) || (part != "" && part > 0.9) }' || bad=1
+            d = 100 * (a / b - 1); exit (most != "" && (d > most + 0 || d < -most)) || (part > 0.7 && part < 1.1) }' || bad=1
     done
     return $bad
 }
