@@ -109,10 +109,6 @@ done
 
 # Both workers of the second host go, one after the other: `cache: auto` predicts with one host. It does so at once where
 # nothing is kept, else at the end of an epoch, of which many follow.
-steps=60
-sed -i "s/steps: 30/steps: $steps/" job.yaml
-rm -rf one
-"$rubato" train job.yaml --out one >one.log 2>&1 || fail "one process: $(tail -2 one.log)"
 pid=()
 start gone
 for victim in 3 2; do
