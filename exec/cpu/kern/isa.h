@@ -20,4 +20,7 @@ static inline void kv_meet(const ru_kern_share *s)
 
 extern const ru_kern RUI_K(rui_kern_table);
 
+/* gemm_bf16_packs of a CPU that multiplies pairs (k_gemm_bf16.c). */
+bool RUI_K(rui_kern_gemm_bf16_pairs)(int64_t k);
+
 #endif

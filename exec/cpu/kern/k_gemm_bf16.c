@@ -1,6 +1,7 @@
 /* Matrix product of bf16 operands with f32 sums, for the recurrence on the bf16 path: pairs along k
- * are multiplied and added by one instruction (AVX512_BF16). On other instruction sets
- * gemm_bf16_packs says no and callers widen instead.
+ * are multiplied and added by one instruction (AVX512_BF16). Where the CPU has none gemm_bf16_packs
+ * says no, and callers widen instead; the level avx512_bf16 asks rui_kern_gemm_bf16_pairs in its
+ * place and is avx512 in all else (k_group.c).
  *
  *   packed: blocks of BF_KC along k; in each, panels of 32 columns; for each pair of k:
  *           32 x (b[k], b[k+1]). A panel of one block (32 KB) stays in L1 for all rows. */
@@ -12,6 +13,12 @@
 enum { BF_MR = 14, BF_NR = 32, BF_KC = 512 };
 
 bool RUI_K(rui_kern_gemm_bf16_packs)(int64_t k)
+{
+    (void)k;
+    return false;
+}
+
+bool RUI_K(rui_kern_gemm_bf16_pairs)(int64_t k)
 {
     return k % 2 == 0;
 }

@@ -81,8 +81,13 @@ void RUI_K(rui_kern_groupnorm_grad)(ru_dtype t, const void *dy, const void *x, c
 #define RUI_TEXT2(x) #x
 #define RUI_TEXT1(x) RUI_TEXT2(x)
 
-const ru_kern RUI_K(rui_kern_table) = {.name = RUI_TEXT1(RU_KERN_ISA),
 #define RU_X(ret, fn, args) .fn = RUI_K(rui_kern_##fn),
-                                       RU_KERN_LIST(RU_X)
+const ru_kern RUI_K(rui_kern_table) = {.name = RUI_TEXT1(RU_KERN_ISA), RU_KERN_LIST(RU_X)};
+#ifdef __AVX512F__
+/* The same but for one row, whose other name takes its place before names are pasted together. */
+#define rui_kern_gemm_bf16_packs rui_kern_gemm_bf16_pairs
+extern const ru_kern rui_kern_table_avx512_bf16;
+const ru_kern rui_kern_table_avx512_bf16 = {.name = "avx512_bf16", RU_KERN_LIST(RU_X)};
+#undef rui_kern_gemm_bf16_packs
+#endif
 #undef RU_X
-};

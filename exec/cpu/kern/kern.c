@@ -16,8 +16,7 @@ extern const ru_kern rui_kern_table_avx512;
 extern const ru_kern rui_kern_table_avx512_bf16;
 extern const ru_kern_numbers rui_kern_numbers_avx2;
 extern const ru_kern_numbers rui_kern_numbers_avx512;
-extern const ru_kern_numbers rui_kern_numbers_avx512_bf16;
-extern const ru_kern_sides rui_kern_sides_avx2, rui_kern_sides_avx512, rui_kern_sides_avx512_bf16;
+extern const ru_kern_sides rui_kern_sides_avx2, rui_kern_sides_avx512;
 
 static bool cpu_has(ru_kern_level level)
 {
@@ -67,7 +66,7 @@ const ru_kern_numbers *ru_kern_numbers_at(ru_kern_level level)
         [RU_KERN_BASE] = &rui_kern_numbers_base,
         [RU_KERN_AVX2] = &rui_kern_numbers_avx2,
         [RU_KERN_AVX512] = &rui_kern_numbers_avx512,
-        [RU_KERN_AVX512_BF16] = &rui_kern_numbers_avx512_bf16,
+        [RU_KERN_AVX512_BF16] = &rui_kern_numbers_avx512,
     };
     return cpu_has(level) ? tables[level] : NULL;
 }
@@ -110,9 +109,7 @@ const ru_kern_sides *ru_kern_sides_best(void)
     static const ru_kern_sides *const sides[] = {
         &rui_kern_sides_base,
 #ifdef RU_KERN_X86
-        &rui_kern_sides_avx2,
-        &rui_kern_sides_avx512,
-        &rui_kern_sides_avx512_bf16,
+        &rui_kern_sides_avx2, &rui_kern_sides_avx512, &rui_kern_sides_avx512, /* avx512_bf16 */
 #endif
     };
     uint32_t level = RU_ARRAY_LEN(sides) - 1;
