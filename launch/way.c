@@ -37,8 +37,9 @@ static int64_t memory_of(const ru_job *job, uint32_t workers, ru_arena *arena)
 
 static void put_way(const ru_way *x, int64_t memory_bytes, ru_text *t)
 {
-    static const char *const called[RU_WAY_KINDS] = {
-        "one worker", "data parallel", "pipeline", "pipeline", "pipeline", "pipeline", "placed"};
+    static const char *const called[RU_WAY_KINDS] = {"one worker", "data parallel", "pipeline",
+                                                     "pipeline",   "pipeline",      "pipeline",
+                                                     "pipeline",   "placed"};
     if (x->memory_bytes < 0) {
         ru_text_putf(t, "%s %s", called[x->kind],
                      x->memory_bytes == RU_PIPE_FIXED_BATCH ? "would divide the model's fixed batch"
@@ -114,10 +115,16 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
                        n, (int)(t.n > 2 ? t.n - 2 : 0), t.p);
     }
     ru_pipe_schedule schedule = (ru_pipe_schedule)job->train.pipeline.schedule;
+    if (w == NULL && n > ways->layers.micro && schedule == RU_PIPE_SCHEDULE_2BW) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.pipeline.schedule is 2bw, and train.accumulate is %u, expected at "
+                       "least %u for as many stages; raise it, or choose flush",
+                       ways->layers.micro, n);
+    }
     if (w == NULL && ways->layers.held != NULL && ru_pipe_flows_on(schedule)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.pipeline.schedule is %s, which cannot divide layers that share a "
-                       "parameter, and several have '%s'; choose flush or gpipe",
+                       "parameter, and several have '%s'; choose flush, gpipe or 2bw",
                        ru_pipe_schedule_names[schedule], ways->layers.held);
     }
     if (w == NULL) {

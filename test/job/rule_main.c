@@ -7,6 +7,7 @@
  *     stash             minibatch t is computed, in stage s of n, with the weights after
  *                       max(t - (n - 1 - s), c) updates, and updates the newest ones
  *     vertical          with those after max(t - (n - 1), c) updates, in all stages
+ *     2bw               all micro-batches of step t with those after max(t - 1, c), in all stages
  *
  *     c: the last step at which the pipeline drained: an evaluation, or a STEP
  *
@@ -48,7 +49,7 @@ typedef struct rule {
     uint32_t n_grads, micro;
     float *sums[GRADS_MAX][WORKERS_MAX];
     uint32_t workers[GRADS_MAX]; /* of the stage of each gradient */
-    const char *kind;            /* flush, stash, vertical, naive */
+    const char *kind;            /* flush, stash, vertical, 2bw, naive */
     trained params[STATES_MAX];
     uint32_t n_params;
     int64_t drained, drains[STEPS_MAX]; /* [n_drains] beside evaluations */
@@ -175,7 +176,10 @@ static ru_status weights(rule *r, int64_t step, bool newest, ru_err *err)
     bool flush = newest || strcmp(r->kind, "flush") == 0;
     for (uint32_t k = 0; k < r->n_params; k++) {
         const trained *p = &r->params[k];
-        int64_t late = flush ? 0 : strcmp(r->kind, "vertical") == 0 ? n - 1 : n - 1 - p->stage;
+        int64_t late = flush                              ? 0
+                       : strcmp(r->kind, "2bw") == 0      ? 1
+                       : strcmp(r->kind, "vertical") == 0 ? n - 1
+                                                          : n - 1 - p->stage;
         int64_t updates = step - late > r->drained ? step - late : r->drained;
         updates = flush ? step : updates;
         RU_TRY(ru_exe_state_write(r->exe, p->state, p->after[updates % VERSIONS_MAX], err));
@@ -204,8 +208,8 @@ static ru_status open_all(rule *r, const char *run, ru_err *err)
     RU_TRY(ru_model_open(&r->job, &facts, NULL, &r->arena, &r->model, err));
     RU_TRY(open_exes(r, &facts, err));
     RU_TRY(open_sums(r, err));
-    static const char *const kinds[] = {"flush", "flush", "stash", "vertical"};
-    r->kind = r->kind != NULL ? r->kind : kinds[r->job.train.pipeline.schedule & 3];
+    static const char *const kinds[] = {"flush", "flush", "stash", "vertical", "2bw"};
+    r->kind = r->kind != NULL ? r->kind : kinds[r->job.train.pipeline.schedule % 5];
     RU_TRY(open_params(r, err));
     RU_TRY(keep(r, 0, err));
     const ru_stream_options so = {.seed = (uint64_t)r->job.train.seed,

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Pipelines whose gradients are late, as real processes: stale.sh PATH_OF_RUBATO PATH_OF_PIPE_RULE
 #
-#   1. stash and vertical have the bits of their rules after 50 steps, on two and four stages; other rules have others;
+#   1. stash, vertical and 2bw have the bits of their rules after 50 steps, on two and four stages; other rules have others;
 #   2. residuals, running statistics and a transformer too;
 #   3. a checkpoint is of one step in all stages: a run that stops and goes on has the bits of the rule with that drain;
 #   4. kill -9 of a worker: all stages start again from copies in memory or the newest checkpoint, to the bits of the rule;
@@ -62,6 +62,24 @@ grep -q 'late by 3, 3, 3 and 3 steps, and they keep 5, 5, 5 and 5 versions' vert
 grep -q 'a step of 1 micro-batches (stash)' explained.txt || fail "explain shows another schedule"
 [ "$(sed -n '/^memory of the stages/,/^links/p' explained.txt | awk '$1 ~ /^[1-4]$/ { printf "%s:%s ", $2, $3 }')" = "3:5 2:4 1:3 0:1 " ] ||
     fail "explain does not show the versions: $(cat explained.txt)"
+# 2bw: one update late in all stages, with several workers and a parameter of two stages too.
+pipe mlp two-2 2 'cut: [fc3], schedule: 2bw' --set train.accumulate=2
+pipe mlp two-4 4 'cut: [fc2, fc3, fc4], schedule: 2bw' --set train.accumulate=8
+pipe mlp two-21 3 'cut: [fc3], workers: [2, 1], schedule: 2bw' --set train.accumulate=4
+pipe gpt two-gpt 2 'cut: [transformer.h.1], schedule: 2bw' --set train.accumulate=4 --set model.tie=true
+for run in two-2 two-4 two-21 two-gpt; do
+    ruled $run
+    differs $run flush
+done
+differs two-4 vertical
+grep -q 'of all stages are late by 1 update, and each keeps 2 versions' two-4/log || fail "2bw does not tell how late gradients are"
+"$rubato" explain two-4 pipe --if network=x0.5 >explained.txt || fail "explain says nothing of 2bw"
+[ "$(sed -n '/^memory of the stages/,/^links/p' explained.txt | awk '$1 ~ /^[1-4]$/ { printf "%s:%s ", $2, $3 }')" = "1:2 1:2 1:2 1:2 " ] ||
+    fail "explain does not show the versions of 2bw: $(cat explained.txt)"
+pipe mlp two-7 2 'cut: [fc3], schedule: 2bw' --set train.accumulate=2 --set train.steps=7
+pipe mlp two-7 2 'cut: [fc3], schedule: 2bw' --resume --set train.accumulate=2 --set train.steps=17
+ruled two-7 7
+! timeout 300 "$rule" two-7 >rule.log 2>&1 || fail "a resumed run has the bits of one that did not drain"
 pipe conv conv 3 'cut: [layer2, layer4], schedule: stash'
 pipe gpt gpt 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash'
 ruled conv
@@ -113,6 +131,7 @@ for parallel in pipeline auto; do
 done
 refused 'accumulate. is 4, expected 1' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.accumulate=4
 refused '2 workers for stage 1, expected 1' 3 'cut: [fc2], workers: [2, 1], schedule: vertical' --set train.parallel=pipeline
+refused 'accumulate is 2, expected at least 3' 3 'cut: [fc2, fc3], schedule: 2bw' --set train.parallel=pipeline --set train.accumulate=2
 refused 'norms of its parts' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.clip_norm=1
 
 # Epochs of 250 samples end within a batch: the stages drain behind it.

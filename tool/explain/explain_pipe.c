@@ -127,7 +127,7 @@ static bool is_whole(const ru_trace_pipe *p)
         }
     }
     return p->n > 1 && strcmp(p->schedule, "placed") != 0 &&
-           (p->micro == 1 || !ru_pipe_flows_on(schedule_of(p)));
+           p->micro == ru_pipe_micro(schedule_of(p), p->micro);
 }
 
 static uint32_t worker_number(const shown *s, uint32_t stage)

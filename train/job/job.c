@@ -149,8 +149,10 @@ static const ru_conf_field pipeline_fields[] = {
     RU_ROW(CHOICE, ru_job_pipeline, schedule, "flush",
            "order of the micro-batches (train.accumulate) on each worker: flush goes back as soon "
            "as it can, so that few of them are kept; gpipe goes forward with all of them first; "
-           "with train.stale: stash and vertical never drain, and update after each batch",
-           .choices = "flush|gpipe|stash|vertical"),
+           "with train.stale: stash and vertical never drain, and update after each batch; 2bw "
+           "never drains, and adds up the gradients of the micro-batches, which are late by one "
+           "update",
+           .choices = "flush|gpipe|stash|vertical|2bw"),
     RU_ROW(F64, ru_job_pipeline, bytes_per_s, "0",
            "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9",
            RU_IN(0, 1e15)),
@@ -330,7 +332,7 @@ static const ru_conf_field train_fields[] = {
         RU_IN(0, 1e15)),
     RU_ROW_AS("stale", BOOL, ru_job_train, pipeline.stale, "false",
               "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
-              "weights some steps old (train.pipeline.schedule stash, vertical)"),
+              "weights some steps old (train.pipeline.schedule stash, vertical, 2bw)"),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",
@@ -367,6 +369,9 @@ static ru_status stale_check(const ru_job_train *t, ru_err *err)
                        "job would learn something else; allow it with 'stale: true', or set flush",
                        name);
     }
+    if (p->schedule == RU_PIPE_SCHEDULE_2BW) { /* its workers are checked with the stages */
+        return RU_OK;
+    }
     if (t->accumulate > 1) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "'accumulate' is %lld, expected 1: with 'pipeline.schedule' %s each batch "
@@ -375,10 +380,11 @@ static ru_status stale_check(const ru_job_train *t, ru_err *err)
     }
     for (uint32_t k = 0; k < p->workers.n; k++) {
         if (p->workers.at[k] != 1) {
-            return RU_FAIL(err, RU_E_CONFIG,
-                           "'pipeline.workers' names %lld workers for stage %u, expected 1: with "
-                           "'pipeline.schedule' %s a stage has one worker; set flush for several",
-                           (long long)p->workers.at[k], k + 1, name);
+            return RU_FAIL(
+                err, RU_E_CONFIG,
+                "'pipeline.workers' names %lld workers for stage %u, expected 1: with "
+                "'pipeline.schedule' %s a stage has one worker; set flush or 2bw for several",
+                (long long)p->workers.at[k], k + 1, name);
         }
     }
     return RU_OK;

@@ -484,8 +484,10 @@ void rui_meter_put_ns(ru_json *j, const char *key, int64_t ns)
 void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s,
                       const char *method, ru_json *j)
 {
-    bool on = ru_pipe_flows_on(l->schedule);
-    const char *own = on ? "straight" : l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe" : "flush";
+    bool on = ru_pipe_flows_on(l->schedule), whole = on && l->schedule != RU_PIPE_SCHEDULE_2BW;
+    const char *own = whole                                   ? "straight"
+                      : l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe"
+                                                              : "flush";
     ru_json_str(j, "method", method != NULL ? method : own);
     /* Data-parallel workers divide the batch, so its whole exchange is one step's: "paper". */
     ru_json_str(j, "cost", "paper");
@@ -646,8 +648,9 @@ static uint32_t put_links(const ru_pipe_layers *l, const ru_pipe_plan *p, int64_
 static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double bytes_per_s,
                           ru_arena *arena, double *s, ru_err *err)
 {
-    uint32_t n = p->n_stages, on = ru_pipe_flows_on(l->schedule);
-    int64_t *ns = RU_NEW(arena, int64_t, 3 * (int64_t)n), micro = on ? 1 : l->micro;
+    uint32_t n = p->n_stages;
+    int64_t *ns = RU_NEW(arena, int64_t, 3 * (int64_t)n);
+    int64_t micro = ru_pipe_micro(l->schedule, l->micro);
     ru_pipe_play_link *link = RU_NEW(arena, ru_pipe_play_link, 2 * ((int64_t)n + l->n_helds));
     ru_pipe_play played;
     if (ns == NULL || link == NULL) {
@@ -736,7 +739,9 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     const ru_pipe_plan *p;
     const char *asked;
     ru_pipe_choice c = {0};
-    if (l->n == 0 || (l->held != NULL && ru_pipe_flows_on(l->schedule))) {
+    bool two = l->schedule == RU_PIPE_SCHEDULE_2BW;
+    bool held = l->held != NULL && ru_pipe_flows_on(l->schedule) && !two;
+    if (l->n == 0 || held || l->micro < ru_pipe_micro_min(l->schedule, NULL, workers)) {
         ru_pipe_data(l, workers, bytes_per_s, &c);
         *out = c;
         return RU_OK;

@@ -4,24 +4,33 @@
 
 #include "base/status.h"
 
-const char *const ru_pipe_schedule_names[4] = {"flush", "gpipe", "stash", "vertical"};
+enum { MANY = 1 << 24 }; /* micro-batches: more than any stage has in flight */
+
+const char *const ru_pipe_schedule_names[5] = {"flush", "gpipe", "stash", "vertical", "2bw"};
 
 bool ru_pipe_flows_on(ru_pipe_schedule schedule)
 {
-    return schedule == RU_PIPE_SCHEDULE_STASH || schedule == RU_PIPE_SCHEDULE_VERTICAL;
+    return schedule == RU_PIPE_SCHEDULE_STASH || schedule == RU_PIPE_SCHEDULE_VERTICAL ||
+           schedule == RU_PIPE_SCHEDULE_2BW;
+}
+
+uint32_t ru_pipe_micro(ru_pipe_schedule schedule, uint32_t micro)
+{
+    return ru_pipe_flows_on(schedule) && schedule != RU_PIPE_SCHEDULE_2BW ? 1 : micro;
 }
 
 uint32_t ru_pipe_late(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
 {
     return schedule == RU_PIPE_SCHEDULE_STASH      ? n - 1 - stage
            : schedule == RU_PIPE_SCHEDULE_VERTICAL ? n - 1
+           : schedule == RU_PIPE_SCHEDULE_2BW      ? 1
                                                    : 0;
 }
 
 uint32_t ru_pipe_versions(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
 {
     uint32_t late = ru_pipe_late(schedule, stage, n);
-    return late > 0 ? late + 2 : 1;
+    return schedule == RU_PIPE_SCHEDULE_2BW ? 2 : late > 0 ? late + 2 : 1;
 }
 
 static uint32_t workers_of(const uint32_t *workers, uint32_t stage)
@@ -34,7 +43,7 @@ uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, u
 {
     RU_CHECK(stage < n);
     uint32_t own = micro / workers_of(workers, stage), behind = 0, ahead = 1;
-    if (ru_pipe_flows_on(schedule)) {
+    if (ru_pipe_flows_on(schedule) && schedule != RU_PIPE_SCHEDULE_2BW) {
         return n - stage;
     }
     for (uint32_t k = n; k-- > stage;) { /* the stage behind has all that it is ahead by */
@@ -43,6 +52,16 @@ uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, u
         behind = ahead < micro ? ahead * m : micro;
     }
     return schedule == RU_PIPE_SCHEDULE_GPIPE || own < ahead ? own : ahead;
+}
+
+uint32_t ru_pipe_micro_min(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t n)
+{
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < n && schedule == RU_PIPE_SCHEDULE_2BW; k++) {
+        uint32_t x = ru_pipe_in_flight(schedule, workers, k, n, MANY) * workers_of(workers, k);
+        most = x > most ? x : most;
+    }
+    return most;
 }
 
 void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,

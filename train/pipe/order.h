@@ -23,8 +23,16 @@
  *
  * B j uses the weights that F j used, so a stage keeps as many versions as it is late by, and more.
  *
- * Source: gpipe-2019; pipedream-2bw-2021 (flush); pipedream-2019 (stash, vertical). Thread: any,
- * pure. */
+ * 2bw does not drain either, but a step has its micro-batches, in the order of flush as if all
+ * steps were one. There are so many of them that those in flight are of two steps at most. So every
+ * stage is late by 1 step, all its workers too, and keeps two versions:
+ *
+ *     2bw, 2 stages, 2 micro-batches: F2 and F3 are of the second step
+ *     stage 0   F0 F1 B0 F2 B1 update F3 B2 F4 ...   F2, F3 use what F0 used; F4 the update
+ *     stage 1      F0 B0 F1 B1 update F2 B2 F3 B3 update F4 ...
+ *
+ * Source: gpipe-2019; pipedream-2bw-2021 (flush, 2bw); pipedream-2019 (stash, vertical). Thread:
+ * any, pure. */
 #ifndef RU_TRAIN_PIPE_ORDER_H
 #define RU_TRAIN_PIPE_ORDER_H
 
@@ -36,9 +44,10 @@ typedef enum ru_pipe_schedule {
     RU_PIPE_SCHEDULE_GPIPE,
     RU_PIPE_SCHEDULE_STASH,
     RU_PIPE_SCHEDULE_VERTICAL,
+    RU_PIPE_SCHEDULE_2BW,
 } ru_pipe_schedule;
 
-extern const char *const ru_pipe_schedule_names[4];
+extern const char *const ru_pipe_schedule_names[5];
 
 typedef struct ru_pipe_act {
     uint32_t micro;
@@ -52,6 +61,10 @@ uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, u
                            uint32_t n, uint32_t micro);
 /* Does it go on without draining after each step? */
 bool ru_pipe_flows_on(ru_pipe_schedule schedule);
+/* Micro-batches of a step, of a job that accumulates `micro`: 1 of stash and vertical. */
+uint32_t ru_pipe_micro(ru_pipe_schedule schedule, uint32_t micro);
+/* Least micro-batches of a step of n stages; 1 unless it is 2bw. */
+uint32_t ru_pipe_micro_min(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t n);
 /* Steps by which the gradients of a stage of n are late, once the pipeline is full. */
 uint32_t ru_pipe_late(ru_pipe_schedule schedule, uint32_t stage, uint32_t n);
 /* Copies of its weights in memory: the newest, and those of the minibatches on their way. */

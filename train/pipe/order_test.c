@@ -161,6 +161,60 @@ static void gradients_are_late_by_what_is_said(void **state)
     }
 }
 
+/* 2bw, some steps as one list: what a worker has in flight is of two steps at most, and who waits
+ * at the end of a step for the others of its stage, which add their sums, never waits for ever. */
+static void two_versions_are_enough(void **state)
+{
+    (void)state;
+    static const uint32_t many[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {1, 2, 1}, {4, 3, 1}};
+    for (uint32_t c = 0; c < RU_ARRAY_LEN(many); c++) {
+        enum { STEPS = 3, PARTS = 12 * STEPS };
+        const uint32_t *workers = many[c];
+        uint32_t micro = ru_pipe_micro_min(RU_PIPE_SCHEDULE_2BW, workers, 3);
+        bool done[3][2][PARTS] = {{{false}}};
+        uint32_t at[3][4] = {{0}}, summed[3] = {0}, left = 3 * 2 * PARTS;
+        assert_true(micro <= 12);
+        while (12 % micro != 0 || micro % workers[0] != 0 || micro % workers[1] != 0) {
+            micro++;
+        }
+        uint32_t all = micro * STEPS;
+        left = 3 * 2 * all;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (uint32_t s = 0; s < 3; s++) {
+                uint32_t least = UINT32_MAX, own = micro / workers[s];
+                for (uint32_t r = 0; r < workers[s]; r++) {
+                    ru_pipe_act list[2 * PARTS];
+                    ru_pipe_order(RU_PIPE_SCHEDULE_FLUSH, workers, s, r, 3, all, list);
+                    uint32_t back = 0, forward = 0;
+                    for (uint32_t k = 0; k < at[s][r]; k++) {
+                        back += list[k].back;
+                        forward += !list[k].back;
+                    }
+                    least = back / own < least ? back / own : least;
+                    assert_true(forward <= (back / own + 2) * own);
+                    ru_pipe_act a = list[at[s][r]];
+                    bool there = at[s][r] < 2 * all / workers[s] && back / own <= summed[s] &&
+                                 (a.back ? s == 2 || done[s + 1][1][a.micro]
+                                         : s == 0 || done[s - 1][0][a.micro]);
+                    if (there) {
+                        done[s][a.back][a.micro] = moved = true;
+                        at[s][r]++;
+                        left--;
+                    }
+                }
+                moved = moved || least > summed[s];
+                summed[s] = least;
+            }
+        }
+        assert_int_equal(left, 0);
+    }
+    assert_int_equal(ru_pipe_micro_min(RU_PIPE_SCHEDULE_2BW, NULL, 4), 4);
+    assert_int_equal(ru_pipe_micro_min(RU_PIPE_SCHEDULE_STASH, NULL, 4), 1);
+    assert_int_equal(ru_pipe_late(RU_PIPE_SCHEDULE_2BW, 0, 4), 1);
+    assert_int_equal(ru_pipe_versions(RU_PIPE_SCHEDULE_2BW, 3, 4), 2);
+}
+
 /* Of a worker with two parts: each micro-batch forward through all, then back. */
 static void a_device_goes_through_its_parts(void **state)
 {
@@ -191,5 +245,6 @@ static void a_device_goes_through_its_parts(void **state)
 
 RU_TESTS(train_order, cmocka_unit_test(a_device_goes_through_its_parts),
          cmocka_unit_test(gradients_are_late_by_what_is_said),
+         cmocka_unit_test(two_versions_are_enough),
          cmocka_unit_test(replicas_never_wait_for_each_other_for_ever),
          cmocka_unit_test(the_bubble_is_the_published_one), cmocka_unit_test(lists_are_whole))

@@ -12,7 +12,7 @@ enum {
 
 typedef struct player {
     const ru_pipe_play_in *in;
-    bool on;          /* its micro-batches are minibatches */
+    uint32_t on;      /* it flows on: micro-batches of a minibatch; 0: it drains */
     uint32_t steps;   /* 1 then */
     int64_t *back_ns; /* [micro] end of their parts back of the last stage */
     ru_pipe_play *out;
@@ -60,12 +60,14 @@ static void note(player *p, uint32_t stage, const ru_pipe_act *a, int64_t took, 
                  uint32_t last)
 {
     const ru_pipe_play_in *in = p->in;
-    bool counts = p->on ? a->micro >= 2 * in->n && a->micro < in->micro - 2 * in->n
-                        : p->step[stage] + 1 == p->steps;
+    uint32_t ends = 2 * in->n * p->on; /* fills and drains */
+    bool counts = p->on > 0 ? a->micro >= ends && a->micro < in->micro - ends
+                            : p->step[stage] + 1 == p->steps;
     if (counts) {
         p->out->busy_ns[stage] += took;
         if (last < in->n_links) {
-            p->out->wait_ns[p->on ? last : (uint64_t)last * in->micro + a->micro] += wait;
+            uint32_t every = p->on > 0 ? p->on : in->micro;
+            p->out->wait_ns[(uint64_t)last * every + a->micro % every] += wait;
         }
     }
 }
@@ -96,7 +98,8 @@ static bool part(player *p, uint32_t stage)
     int64_t wait = at > p->free_ns[stage] ? at - p->free_ns[stage] : 0;
     int64_t took = a->back ? in->backward_ns[stage] : in->forward_ns[stage];
     p->free_ns[stage] += wait + took;
-    int64_t update_ns = p->on && a->back ? in->update_ns[stage] : 0;
+    bool updates = p->on > 0 && a->back && (a->micro + 1) % p->on == 0;
+    int64_t update_ns = updates ? in->update_ns[stage] : 0;
     note(p, stage, a, took + update_ns, wait, last);
     if (!a->back && a->micro + 1 == in->micro && stage + 1 == in->n) {
         p->decided_ns[p->step[stage]] = p->free_ns[stage];
@@ -115,7 +118,7 @@ static void update(player *p, uint32_t stage)
 {
     uint32_t s = p->step[stage]++, m = p->in->micro;
     int64_t from = p->free_ns[stage] > p->decided_ns[s] ? p->free_ns[stage] : p->decided_ns[s];
-    int64_t took = p->on ? 0 : p->in->update_ns[stage];
+    int64_t took = p->on > 0 ? 0 : p->in->update_ns[stage];
     p->free_ns[stage] = from + took;
     p->end_ns[s] = stage == 0 ? p->free_ns[0] : p->end_ns[s];
     p->out->busy_ns[stage] += s + 1 == p->steps ? took : 0;
@@ -144,16 +147,16 @@ static void play(player *p)
     for (uint32_t k = 0; k < p->in->n; k++) {
         RU_CHECK(p->step[k] == p->steps); /* the lists wait for nothing that comes later */
     }
-    if (!p->on) {
+    if (p->on == 0) {
         p->out->step_ns = p->end_ns[STEPS - 1] - p->end_ns[STEPS - 2];
         return;
     }
-    uint32_t first = 2 * p->in->n, end = p->in->micro - first, n = end - first;
+    uint32_t first = 2 * p->in->n * p->on, end = p->in->micro - first, n = (end - first) / p->on;
     p->out->step_ns = (p->back_ns[end - 1] - p->back_ns[first - 1]) / n;
     for (uint32_t k = 0; k < p->in->n; k++) {
         p->out->busy_ns[k] /= n;
     }
-    for (uint32_t k = 0; k < p->in->n_links; k++) {
+    for (uint32_t k = 0; k < p->in->n_links * p->on; k++) {
         p->out->wait_ns[k] /= n;
     }
 }
@@ -164,16 +167,17 @@ ru_status ru_pipe_play_step(const ru_pipe_play_in *asked, ru_arena *arena, ru_pi
     ru_pipe_play_in one = *asked;
     const ru_pipe_play_in *in = &one;
     bool on = ru_pipe_flows_on(asked->schedule);
-    RU_CHECK(in->n > 0 && in->micro > 0 && (!on || in->micro == 1));
+    RU_CHECK(in->n > 0 && in->micro > 0);
+    RU_CHECK(in->micro == ru_pipe_micro(in->schedule, in->micro));
     if (on) { /* the list of one long step that drains at its end is that of 1F1B */
-        one.micro = ROUNDS * one.n;
+        one.micro = ROUNDS * one.n * asked->micro;
         one.schedule = RU_PIPE_SCHEDULE_FLUSH;
     }
     int64_t pieces = (int64_t)in->n_links * in->micro, n = in->n;
     ru_pipe_play o = {.busy_ns = RU_NEW(arena, int64_t, n),
                       .wait_ns = RU_NEW(arena, int64_t, pieces + 1)};
     player p = {.in = in,
-                .on = on,
+                .on = on ? asked->micro : 0,
                 .steps = on ? 1 : STEPS,
                 .back_ns = RU_NEW(arena, int64_t, in->micro),
                 .out = &o,

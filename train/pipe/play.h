@@ -3,8 +3,9 @@
  * A worker computes one part at a time and sends one piece at a time; a part begins when the worker
  * is free and the last of its pieces is there. A step ends with the updates, which follow the
  * decision after the last forward part of the last stage. Several steps are played, so that the
- * first stage goes on while later ones still compute. Of a schedule that flows on, `micro` is 1,
- * minibatches follow each other, each with its update, and those in the middle count.
+ * first stage goes on while later ones still compute. Of a schedule that flows on
+ * minibatches follow each other, each with its update, and those in the middle count; `micro` is 1,
+ * of 2bw at least ru_pipe_micro_min.
  *
  * Thread: any, pure. */
 #ifndef RU_TRAIN_PIPE_PLAY_H

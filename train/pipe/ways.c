@@ -8,7 +8,7 @@
 enum { TURNS = 6 }; /* cuts that are tried for memory */
 
 const char *const ru_way_names[RU_WAY_KINDS] = {"single", "data",     "flush", "gpipe",
-                                                "stash",  "vertical", "placed"};
+                                                "stash",  "vertical", "2bw",   "placed"};
 
 ru_status ru_ways_open(const ru_job *job, const char *against, bool placed, uint32_t threads,
                        const uint32_t *workers, uint32_t n, ru_arena *arena, ru_ways *out,
@@ -89,12 +89,14 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
         rui_meter_memory x;
         int64_t params = rui_meter_bytes(&s.at[k].step.graph, RU_ROLE_PARAM);
         uint32_t late = ru_pipe_late(schedule, k, n), micro = w->layers.micro;
-        bool on = ru_pipe_flows_on(schedule), apart = micro > 1 || on; /* sums, from slots */
+        bool two = schedule == RU_PIPE_SCHEDULE_2BW, on = ru_pipe_flows_on(schedule) && !two;
+        bool apart = micro > 1 || on; /* sums, from slots */
         int64_t slots = on ? late + 1 : ru_pipe_in_flight(schedule, workers, k, n, micro);
+        int64_t versions = two ? 1 : late > 0 ? slots : 0; /* beside the newest */
+        slots = two ? 2 * slots : slots;
         RU_TRY(rui_meter_stage_bytes(m, &s.at[k], &x, err));
-        int64_t sum = x.state + x.step * slots + (apart ? x.grads : 0) +
-                      (late > 0 ? slots * params : 0) + 2 * (workers[k] - 1) * params +
-                      piece_bytes(&s, k, ahead);
+        int64_t sum = x.state + x.step * slots + (apart ? x.grads : 0) + versions * params +
+                      2 * (workers[k] - 1) * params + piece_bytes(&s, k, ahead);
         *most = sum > *most ? sum : *most;
     }
     return RU_OK;

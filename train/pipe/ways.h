@@ -15,6 +15,7 @@ typedef enum ru_way_kind {
     RU_WAY_GPIPE,
     RU_WAY_STASH,
     RU_WAY_VERTICAL,
+    RU_WAY_2BW,
     RU_WAY_PLACED,
     RU_WAY_KINDS,
 } ru_way_kind;

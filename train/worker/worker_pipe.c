@@ -73,6 +73,24 @@ static ru_status check_placed(const ru_job *job, uint32_t workers, ru_err *err)
                                  "the job with -w 2");
 }
 
+/* What 2bw has in flight must be of two steps at most. */
+static ru_status check_micro(const ru_job_train *t, uint32_t stages, ru_err *err)
+{
+    uint32_t workers[RU_STAGES_MAX], micro = t->accumulate > 1 ? (uint32_t)t->accumulate : 1;
+    for (uint32_t k = 0; k < stages; k++) {
+        workers[k] = t->pipeline.workers.n > 0 ? (uint32_t)t->pipeline.workers.at[k] : 1;
+    }
+    ru_pipe_schedule schedule = (ru_pipe_schedule)t->pipeline.schedule;
+    uint32_t least = ru_pipe_micro_min(schedule, workers, stages);
+    return micro >= least
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "train.accumulate is %u, expected at least %u: with "
+                         "train.pipeline.schedule %s so many micro-batches are on their way in %u "
+                         "stages; raise it, or choose flush",
+                         micro, least, ru_pipe_schedule_names[schedule], stages);
+}
+
 ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
 {
     const ru_job_train *t = &job->train;
@@ -109,6 +127,7 @@ ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
                            (long long)micro, (long long)m, k + 1);
         }
     }
+    RU_TRY(check_micro(t, stages, err));
     if (workers != seats) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.pipeline.cut makes %u stages, and each is one worker's%s: start the "
@@ -430,17 +449,26 @@ static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
 }
 
 /* A stage that is less late than another one would need a newer value of a parameter than there is.
- */
+ * With 2bw all are late by one step, but only the last stage has no micro-batch in flight when it
+ * takes a new value, and the copy of a parameter has one place. */
 static ru_status check_held(const rui_pipe_worker *w, ru_err *err)
 {
     const char *held = ru_stages_held(&w->stages);
-    return held == NULL || !ru_pipe_flows_on(w->schedule)
+    if (held == NULL || !ru_pipe_flows_on(w->schedule)) {
+        return RU_OK;
+    }
+    bool two = w->schedule == RU_PIPE_SCHEDULE_2BW, last = true;
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
+        last = last && (!w->stages.edges[i].held || w->stages.edges[i].to + 1 == w->stages.n);
+    }
+    return two && last
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG,
                          "train.pipeline.schedule is %s, and several stages use '%.80s', of which "
-                         "late gradients would leave each another value; take flush or gpipe, set "
+                         "late gradients would leave each another value; take flush%s, set "
                          "model.tie: false, or cut so that one stage has all layers that use it",
-                         ru_pipe_schedule_names[w->schedule], held);
+                         ru_pipe_schedule_names[w->schedule], held,
+                         two ? ", let only one stage and the last one use it" : ", gpipe or 2bw");
 }
 
 /* Without gradients from later stages a stage would run ahead of them without end. */

@@ -9,6 +9,10 @@
  * on its way has a slot with parameters of its own, a copy of those of `home` from when the slot
  * became free. All stages drain at an evaluation, a checkpoint and the end: those that the job says
  * each worker knows by itself, others the leader decides as many steps ahead as there are stages.
+ *
+ * 2bw flows on in micro-batches, whose gradients are summed. `home` and `before` have the weights
+ * after an even and an odd number of updates in turn: an update copies the newest ones over those
+ * before them, and updates the copy. A slot has an executable for both.
  */
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +64,8 @@ static ru_status grads_of(rui_pipe_worker *w, const ru_exe *e, void *const **out
     return RU_OK;
 }
 
-static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_err *err)
+/* beside: weights have a version of their own, and gradients stand where `share` has them. */
+static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool beside, ru_exe **out, ru_err *err)
 {
     ru_step_options so;
     ru_exe_options eo;
@@ -73,9 +78,9 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_er
     eo.n_ports = s->n_ports;
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.share = share;
-    eo.own_params = share != NULL && late(w) > 0;
+    eo.own_params = beside && late(w) > 0;
     eo.plain_grads = w->seats.workers[w->at->stage] > 1; /* workers may choose other layouts */
-    if (share != NULL && w->course.on) {
+    if (beside) {
         RU_TRY(grads_of(w, share, &eo.grad_at, err));
     }
     ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
@@ -207,7 +212,11 @@ static int64_t part_bytes(const rui_pipe_worker *w)
     for (uint32_t k = ru_exe_grads(home, &grads); k-- > 0 && w->at->slot[0] != home;) {
         sum += grads[k].size_bytes;
     }
-    for (uint32_t k = 0; k < w->n_slots; k++) {
+    if (w->at->before != NULL) {
+        ru_exe_stats_get(w->at->before, &s);
+        sum += s.state_bytes;
+    }
+    for (uint32_t k = 0; k < w->n_exes; k++) {
         ru_exe_stats_get(w->at->slot[k], &s);
         sum += s.arena_bytes + s.scratch_bytes + s.io_bytes;
         sum += w->at->slot[k] != home ? s.state_bytes : 0;
@@ -291,31 +300,35 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
     rui_pipe_part *p = w->at;
-    p->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
-    p->made = RU_NEW(w->arena, const void *, w->n_slots *own(w)->n_stats + 1);
+    p->slot = RU_NEW(w->arena, ru_exe *, w->n_exes);
+    p->made = RU_NEW(w->arena, const void *, w->n_exes *own(w)->n_stats + 1);
     if (p->slot == NULL || p->made == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
-    RU_TRY(open_exe(w, NULL, &p->home, err));
-    bool alone = w->micro == 1 && !w->course.on; /* nothing is added up */
-    for (uint32_t k = 0; k < w->n_slots; k++) {
+    const rui_pipe_course *c = &w->course;
+    RU_TRY(open_exe(w, NULL, false, &p->home, err));
+    RU_TRY(c->on && !c->whole ? open_exe(w, p->home, true, &p->before, err) : RU_OK);
+    bool alone = w->micro == 1 && !c->on; /* nothing is added up */
+    for (uint32_t k = 0; k < w->n_exes; k++) {
+        ru_exe *share = k < w->n_slots ? p->home : p->before; /* even and odd versions */
         p->slot[k] = alone ? p->home : NULL;
-        RU_TRY(alone ? RU_OK : open_exe(w, p->home, &p->slot[k], err));
+        RU_TRY(alone ? RU_OK : open_exe(w, share, c->whole, &p->slot[k], err));
         RU_TRY(set_ports(w, k, err));
     }
     t->exe = p->home;
     t->step = own(w)->step;
     RU_TRY(rui_trainer_fill(t, err));
     RU_TRY(rui_sets_fill(w, err));
-    for (uint32_t k = 0; k < w->n_slots && w->course.on; k++) { /* they write what home reads */
-        if (ru_exe_grads_hash(p->slot[k]) != ru_exe_grads_hash(p->home)) {
+    for (uint32_t k = 0; k < w->n_slots && c->on; k++) { /* they write what home reads */
+        const ru_exe *e = c->whole ? p->slot[k] : p->before;
+        if (ru_exe_grads_hash(e) != ru_exe_grads_hash(p->home)) {
             return RU_FAIL(err, RU_E_UNSUPPORTED,
                            "executables of stage %u lay out their gradients differently; set "
                            "train.autotune: false",
                            p->stage + 1);
         }
     }
-    for (uint32_t k = 0; k < w->n_slots && late(w) > 0; k++) {
+    for (uint32_t k = 0; k < w->n_slots && c->whole && late(w) > 0; k++) {
         RU_TRY(ru_exe_params_copy(p->slot[k], p->home, err));
     }
     return RU_OK;
@@ -349,10 +362,13 @@ static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
     rui_pipe_course *c = &w->course;
     uint32_t m = workers[w->at->stage];
     *c = (rui_pipe_course){.on = ru_pipe_flows_on(w->schedule),
+                           .own = w->micro / m,
                            .n = 2 * w->micro / m * w->n_parts,
                            .ahead = rui_pipe_ahead(w, w->at->stage),
                            .limit = INT64_MAX};
-    w->n_slots = c->on ? late(w) + 1 : c->ahead;
+    c->whole = c->on && w->schedule != RU_PIPE_SCHEDULE_2BW;
+    w->n_slots = c->whole ? late(w) + 1 : c->ahead;
+    w->n_exes = c->on && !c->whole ? 2 * w->n_slots : w->n_slots;
     c->order = RU_NEW(w->arena, ru_pipe_act, c->n);
     if (c->order == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
@@ -492,7 +508,7 @@ static ru_status backward(rui_pipe_worker *w, uint32_t slot, bool first, const r
     ru_exe *e = w->at->slot[slot];
     RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
-    if (w->course.on || e == w->at->home) { /* they stand there */
+    if (w->course.whole || e == w->at->home) { /* they stand there */
         return RU_OK;
     }
     if (!first) {
@@ -526,6 +542,12 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     if (s->n_params == 0) {
         return RU_OK;
     }
+    if (w->at->before != NULL) { /* nothing in flight uses the weights there any more */
+        ru_exe *newest = w->at->before;
+        RU_TRY(ru_exe_params_copy(newest, w->at->home, err));
+        w->at->before = w->at->home;
+        w->at->home = newest;
+    }
     *(float *)ru_exe_input(w->at->home, s->lr) = (float)lr;
     for (uint32_t k = 0; k < s->n_rates; k++) {
         *(float *)ru_exe_input(w->at->home, s->rates[k].input) = (float)(lr * s->rates[k].factor);
@@ -535,7 +557,7 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     }
     ru_time begun = ru_clock_now();
     ru_status st = ru_exe_phase(w->at->home, RU_PHASE_UPDATE, args, err);
-    st = st == RU_OK && late(w) > 0 ? renew(w, args->step, err) : st;
+    st = st == RU_OK && w->course.whole && late(w) > 0 ? renew(w, args->step, err) : st;
     ru_rec_span(w->t.recorder, w->names.update, begun.ns, ru_clock_now().ns, 0);
     return st;
 }
@@ -561,41 +583,6 @@ static bool leads(const rui_pipe_worker *w)
     return w->seats.own + 1 == w->seats.n;
 }
 
-/* All gradients of an executable, one behind another. */
-static void copy_grads(ru_exe *e, uint8_t *at, bool out)
-{
-    const ru_exe_grad *g;
-    uint32_t n = ru_exe_grads(e, &g);
-    for (uint32_t k = 0; k < n; at += g[k++].size_bytes) {
-        memcpy(out ? at : g[k].data, out ? g[k].data : at, (size_t)g[k].size_bytes);
-    }
-}
-
-/* The sums of all workers of this stage, added in the order of the workers: each sends its own to
- * the others, so that all have the same bits. */
-static ru_status add_replicas(rui_pipe_worker *w, uint32_t m, ru_err *err)
-{
-    uint32_t own = w->seats.replica, links = w->plan.sum[w->at->stage], round = w->turn.round;
-    void *mine = NULL, *sum;
-    for (uint32_t k = 0; k < m; k++) {
-        if (k != own) {
-            RU_TRY(rui_flow_place(w, links + own * m + k, round, &mine));
-            copy_grads(w->at->home, mine, true);
-            rui_flow_go(w, links + own * m + k, round);
-        }
-    }
-    for (uint32_t k = 0; k < m; k++) { /* what is sent stays until the next step */
-        sum = mine;
-        RU_TRY(k != own ? rui_flow_place(w, links + k * m + own, round, &sum) : RU_OK);
-        copy_grads(k == 0 ? w->at->home : w->at->slot[0], sum, false);
-        RU_TRY(k > 0 ? ru_exe_grads_add(w->at->home, w->at->slot[0], err) : RU_OK);
-        if (k != own) {
-            rui_flow_go(w, links + k * m + own, round);
-        }
-    }
-    return RU_OK;
-}
-
 static ru_status one_part(rui_pipe_worker *w, int64_t step, ru_pipe_act act, uint32_t slot,
                           bool first, ru_err *err)
 {
@@ -603,7 +590,8 @@ static ru_status one_part(rui_pipe_worker *w, int64_t step, ru_pipe_act act, uin
                               .step = step,
                               .sample_offset = (int64_t)act.micro * w->micro_n};
     w->at = &w->parts[act.part];
-    w->turn = (rui_pipe_turn){.round = (uint32_t)(step - w->first_step), .micro = act.micro};
+    w->turn = (rui_pipe_turn){
+        .round = (uint32_t)(step - w->first_step), .micro = act.micro, .slot = slot};
     ru_time begun = ru_clock_now();
     RU_TRY(act.back ? backward(w, slot, first, &args, err) : forward(w, slot, first, &args, err));
     ru_rec_span(w->t.recorder, act.back ? w->names.backward : w->names.forward, begun.ns,
@@ -622,26 +610,48 @@ static bool drains(const rui_pipe_worker *w, int64_t step)
            (t->test_set != NULL && rui_trainer_eval_between(t, &from, &to));
 }
 
-/* Forward as far as the schedule goes, then back with minibatch `step`. */
+/* Part of what flows on: `at` as `gone` counts. Of 2bw step t uses the weights after t - 1 updates,
+ * and the first one after a drain those after all. */
+static ru_status part_on(rui_pipe_worker *w, int64_t at, bool back, ru_err *err)
+{
+    const rui_pipe_course *f = &w->course;
+    uint32_t m = w->seats.workers[w->parts[0].stage], k = (uint32_t)(at % f->own);
+    uint32_t slot = (uint32_t)(at % w->n_slots);
+    int64_t step = at / f->own;
+    if (!f->whole) {
+        int64_t from = step > f->drained ? step - 1 : step;
+        uint32_t updates = (uint32_t)(from - w->first_step);
+        slot += updates % 2 * w->n_slots;
+        RU_TRY(back ? RU_OK : rui_news_take(w, updates, err));
+    }
+    const ru_pipe_act act = {.micro = k * m + w->seats.replica, .back = back};
+    return one_part(w, step, act, slot, k == 0, err);
+}
+
+/* Forward as far as the schedule goes before each part back of `step`. */
 static ru_status parts_on(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *d,
                           ru_err *err)
 {
     rui_pipe_course *f = &w->course;
-    if (f->limit == step) { /* drained */
+    int64_t first = step * f->own;
+    if (f->limit == step || f->gone == 0) { /* drained, or the first one */
         f->limit = INT64_MAX;
+        f->drained = step;
     }
-    f->gone = f->gone > step ? f->gone : step;
-    while (f->gone < f->limit && f->gone - step < f->ahead) {
-        uint32_t slot = (uint32_t)(f->gone % w->n_slots);
-        RU_TRY(one_part(w, f->gone, (ru_pipe_act){.back = false}, slot, true, err));
-        f->limit = drains(w, f->gone) ? f->gone + 1 : f->limit;
-        f->gone++;
+    f->gone = f->gone > first ? f->gone : first;
+    for (int64_t at = first; at < first + f->own; at++) {
+        for (; f->gone / f->own < f->limit && f->gone - at < f->ahead; f->gone++) {
+            int64_t to = f->gone / f->own;
+            RU_TRY(part_on(w, f->gone, false, err));
+            f->limit = drains(w, to) ? to + 1 : f->limit;
+        }
+        bool all = at + 1 == first + f->own;
+        RU_TRY(all && leads(w) ? rui_pipe_decide(w, step, lr, d, err) : RU_OK);
+        RU_TRY(part_on(w, at, true, err));
     }
-    RU_TRY(leads(w) ? rui_pipe_decide(w, step, lr, d, err) : RU_OK);
-    RU_TRY(
-        one_part(w, step, (ru_pipe_act){.back = true}, (uint32_t)(step % w->n_slots), true, err));
-    RU_TRY(leads(w) ? RU_OK : hear(w, d));
-    int64_t end = step + w->stages.n; /* none has gone forward beyond it */
+    RU_TRY(rui_pipe_sum_up(w, err));
+    RU_TRY(leads(w) ? RU_OK : hear(w, d)); /* none has gone forward beyond this end: */
+    int64_t end = step + 1 + ru_pipe_late(w->schedule, 0, w->stages.n);
     f->limit = (d->flags & RUI_PIPE_DRAIN) != 0 && end < f->limit ? end : f->limit;
     return RU_OK;
 }
@@ -658,8 +668,7 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
             RU_TRY(rui_pipe_decide(w, step, lr, d, err));
         }
     }
-    bool adds = m > 1 && own(w)->step.n_params > 0;
-    RU_TRY(adds ? add_replicas(w, m, err) : RU_OK);
+    RU_TRY(rui_pipe_sum_up(w, err));
     return leads(w) ? RU_OK : hear(w, d);
 }
 
@@ -705,13 +714,15 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     ru_time begun = ru_clock_now();
     int64_t read_ns = t->split.input_ns;
     w->waited_ns = 0;
-    RU_TRY(rui_news_take(w, (uint32_t)(step - w->first_step), err));
+    RU_TRY(w->course.on ? RU_OK : rui_news_take(w, (uint32_t)(step - w->first_step), err));
     RU_TRY(w->course.on ? parts_on(w, step, lr, &d, err) : parts(w, step, lr, &d, err));
     const ru_run_args args = {.seed = (uint64_t)t->job->train.seed, .step = step};
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         RU_TRY(update(w, lr, &args, err));
     }
     RU_TRY(rui_news_give(w, (uint32_t)(step - w->first_step), err));
+    bool drained = w->course.on && w->course.limit == step + 1; /* states come behind them */
+    RU_TRY(drained ? rui_news_take(w, (uint32_t)(step + 1 - w->first_step), err) : RU_OK);
     w->at = w->parts;
     t->batch = t->job->train.batch;
     t->step_done = step + 1;
@@ -780,11 +791,10 @@ void rui_pipe_compute(void *self)
     }
     ru_stream_close(w->stream);
     for (const rui_pipe_part *p = w->parts; p != NULL && p < w->parts + w->n_parts; p++) {
-        for (uint32_t k = 0; k < w->n_slots && p->slot != NULL; k++) {
+        for (uint32_t k = 0; k < w->n_exes && p->slot != NULL; k++) {
             ru_exe_close(p->slot[k] != p->home ? p->slot[k] : NULL);
         }
-        if (p->home != w->t.exe) { /* that one is the trainer's */
-            ru_exe_close(p->home);
-        }
+        ru_exe_close(p->home != w->t.exe ? p->home : NULL); /* that one is the trainer's */
+        ru_exe_close(p->before != w->t.exe ? p->before : NULL);
     }
 }

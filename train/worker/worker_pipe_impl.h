@@ -3,6 +3,7 @@
  *   worker_pipe.c           loop thread: opening, what machine and compute thread say, the end
  *   worker_pipe_flow.c      both: pieces on their way between stages
  *   worker_pipe_compute.c   compute thread: steps
+ *   worker_pipe_sum.c       compute thread: sums of the workers of a stage
  *   worker_pipe_news.c      compute thread: parameters that several stages have
  *   worker_pipe_sets.c      compute thread: copies of the state, for who goes on after a loss
  *   worker_pipe_lead.c      compute thread of the leader: reports, evaluation, checkpoints
@@ -68,8 +69,9 @@ typedef struct rui_pipe_seats {
 typedef struct rui_pipe_part {
     uint32_t stage;
     ru_exe *home;      /* state, gradient sums, update */
-    ru_exe **slot;     /* [n_slots] micro-batches in flight; share the state of home */
-    const void **made; /* [n_slots, n_stats] statistics of the last forward part */
+    ru_exe *before;    /* 2bw: its state with the weights before the last update; else NULL */
+    ru_exe **slot;     /* [n_exes] micro-batches in flight; share the state of home */
+    const void **made; /* [n_exes, n_stats] statistics of the last forward part */
 } rui_pipe_part;
 
 /* Links between seats: of each edge by the replicas of both stages, forward and back; of each stage
@@ -89,18 +91,24 @@ typedef struct rui_pipe_plan {
 typedef struct rui_pipe_turn {
     uint32_t round; /* step of this job */
     uint32_t micro; /* in its step */
+    uint32_t slot;
 } rui_pipe_turn;
 
-/* What a worker computes next: a fixed list, or, of a schedule that flows on, minibatches. */
+/* What a worker computes next: a fixed list, or, of a schedule that flows on, minibatches, or the
+ * micro-batches of 2bw. */
 typedef struct rui_pipe_course {
     ru_pipe_act *order; /* [n] */
     uint32_t n;
     ru_batch batch; /* the newest samples that were read */
     int64_t read;   /* micro-batches that were read */
     bool on;
-    uint32_t ahead; /* most on their way */
-    int64_t gone;   /* step of the next one that goes forward */
-    int64_t limit;  /* the stages drain before this step; INT64_MAX: not known yet */
+    bool whole;      /* minibatches: each update follows its gradients */
+    uint32_t own;    /* of this worker in a step */
+    uint32_t ahead;  /* most on their way */
+    int64_t gone;    /* the next one that goes forward: step * own and its place there */
+    int64_t limit;   /* the stages drain before this step; INT64_MAX: not known yet */
+    int64_t drained; /* ... did so the last time */
+    uint32_t n_news; /* steps whose new values of parameters were taken */
 } rui_pipe_course;
 
 /* Pieces of one link at this end: `ahead` places, used in turn. */
@@ -181,6 +189,8 @@ typedef struct rui_pipe_worker {
     uint32_t n_parts;
     rui_pipe_part *at; /* the one under way */
     uint32_t n_slots;
+    uint32_t
+        n_exes; /* of all slots: 2bw has one of each slot for even versions, then for odd ones */
     rui_pipe_turn turn;
     rui_pipe_course course;
     ru_stream *stream;
@@ -227,9 +237,13 @@ RU_MUST_USE ru_status rui_pipe_list_placed(rui_pipe_worker *w, ru_err *err);
 void rui_pipe_compute(void *self);
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
 
-/* worker_pipe_news.c: compute thread; `round` counts the steps of this job */
+/* worker_pipe_sum.c: compute thread, behind the last part back of a step */
+RU_MUST_USE ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err);
+
+/* worker_pipe_news.c: compute thread; `round` counts the steps of this process */
 RU_MUST_USE ru_status rui_news_open(rui_pipe_worker *w, ru_err *err);
 RU_MUST_USE ru_status rui_news_give(rui_pipe_worker *w, uint32_t round, ru_err *err);
+/* Those of all steps before `round` that were not taken yet. */
 RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *err);
 
 /* worker_pipe_sets.c. Those that the launcher keeps; what this process goes on from, if it is newer

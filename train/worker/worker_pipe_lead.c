@@ -69,6 +69,15 @@ static void say_late(const rui_pipe_worker *w, const char *who)
         ru_text_putf(&late, "%s%u", sep, ru_pipe_late(w->schedule, k, n));
         ru_text_putf(&versions, "%s%u", sep, ru_pipe_versions(w->schedule, k, n));
     }
+    if (!w->course.whole) {
+        ru_run_report_say(w->t.report,
+                          "pipeline of %u stages: %s; schedule %s: batches of %u micro-batches of "
+                          "%lld samples follow each other without draining, the gradients of all "
+                          "stages are late by 1 update, and each keeps 2 versions of its weights",
+                          n, who, ru_pipe_schedule_names[w->schedule], w->micro,
+                          (long long)w->micro_n);
+        return;
+    }
     ru_run_report_say(w->t.report,
                       "pipeline of %u stages: %s; schedule %s: batches of %lld samples follow each "
                       "other without draining, the gradients of the stages are late by %s steps, "

@@ -1,5 +1,6 @@
 /* Parameters that several stages have (train/model/stage.h), on the compute thread: the stage that
- * updates one gives its new value after each step, the others take it before the next one. */
+ * updates one gives its new value after each step, the others take it before the next one; of 2bw
+ * before the first part that uses it. */
 #include "train/worker/worker_pipe_impl.h"
 
 /* Memory in which parameters go from one part of this worker to another. */
@@ -40,19 +41,26 @@ ru_status rui_news_give(rui_pipe_worker *w, uint32_t round, ru_err *err)
     return RU_OK;
 }
 
-/* Those that earlier stages made in the step before. */
-ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *err)
+static ru_status take(rui_pipe_worker *w, uint32_t round, ru_err *err)
 {
-    for (uint32_t i = 0; i < w->stages.n_edges && round > 0; i++) {
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
         const ru_stage_edge *e = &w->stages.edges[i];
         const rui_pipe_part *to = rui_pipe_own(w, e->to);
         uint32_t link = w->plan.news[i] + w->seats.replica;
         void *at;
         if (e->held && to != NULL && rui_pipe_own(w, e->from) == NULL) {
-            RU_TRY(rui_flow_place(w, link, round - 1, &at));
+            RU_TRY(rui_flow_place(w, link, round, &at));
             RU_TRY(ru_exe_state_write(to->home, e->in, at, err));
-            rui_flow_go(w, link, round - 1);
+            rui_flow_go(w, link, round);
         }
+    }
+    return RU_OK;
+}
+
+ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *err)
+{
+    while (w->course.n_news < round) {
+        RU_TRY(take(w, w->course.n_news++, err));
     }
     return RU_OK;
 }

@@ -1,0 +1,44 @@
+/* The sums of the workers of a stage, on the compute thread. */
+#include <string.h>
+
+#include "train/worker/worker_pipe_impl.h"
+
+/* All gradients of an executable, one behind another. */
+static void copy_grads(ru_exe *e, uint8_t *at, bool out)
+{
+    const ru_exe_grad *g;
+    uint32_t n = ru_exe_grads(e, &g);
+    for (uint32_t k = 0; k < n; at += g[k++].size_bytes) {
+        memcpy(out ? at : g[k].data, out ? g[k].data : at, (size_t)g[k].size_bytes);
+    }
+}
+
+/* The sums of all workers of this stage, added in the order of the workers: each sends its own to
+ * the others, so that all have the same bits. */
+ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err)
+{
+    uint32_t m = w->seats.workers[w->at->stage];
+    uint32_t own = w->seats.replica, links = w->plan.sum[w->at->stage], round = w->turn.round;
+    void *mine = NULL, *sum;
+    ru_exe *spare = w->at->slot[w->turn.slot]; /* it went back */
+    if (m == 1 || w->stages.at[w->at->stage].step.n_params == 0) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < m; k++) {
+        if (k != own) {
+            RU_TRY(rui_flow_place(w, links + own * m + k, round, &mine));
+            copy_grads(w->at->home, mine, true);
+            rui_flow_go(w, links + own * m + k, round);
+        }
+    }
+    for (uint32_t k = 0; k < m; k++) { /* what is sent stays until the next step */
+        sum = mine;
+        RU_TRY(k != own ? rui_flow_place(w, links + k * m + own, round, &sum) : RU_OK);
+        copy_grads(k == 0 ? w->at->home : spare, sum, false);
+        RU_TRY(k > 0 ? ru_exe_grads_add(w->at->home, spare, err) : RU_OK);
+        if (k != own) {
+            rui_flow_go(w, links + k * m + own, round);
+        }
+    }
+    return RU_OK;
+}
