@@ -9,6 +9,8 @@
  *     vertical          with those after max(t - (n - 1), c) updates, in all stages
  *     2bw               all micro-batches of step t with those after max(t - 1, c), in all stages
  *
+ *     Running statistics are compared only where a step is one micro-batch.
+ *
  *     c: the last step at which the pipeline drained: an evaluation, or a STEP
  *
  * as KIND instead of the job's schedule: flush; naive (forward as stash, backward with the newest
@@ -278,7 +280,8 @@ static ru_status compare(rule *r, ru_err *err)
     uint32_t n = 0;
     for (uint32_t v = 1; v < g->n_values; v++) {
         const ru_value *x = &g->values[v];
-        if (x->kind != RU_VALUE_STATE || x->name == NULL) {
+        bool follows = r->micro > 1 && x->role == RU_ROLE_BUFFER;
+        if (x->kind != RU_VALUE_STATE || x->name == NULL || follows) {
             continue;
         }
         int64_t bytes = ru_type_bytes(&x->type);

@@ -67,7 +67,8 @@ pipe mlp two-2 2 'cut: [fc3], schedule: 2bw' --set train.accumulate=2
 pipe mlp two-4 4 'cut: [fc2, fc3, fc4], schedule: 2bw' --set train.accumulate=8
 pipe mlp two-21 3 'cut: [fc3], workers: [2, 1], schedule: 2bw' --set train.accumulate=4
 pipe gpt two-gpt 2 'cut: [transformer.h.1], schedule: 2bw' --set train.accumulate=4 --set model.tie=true
-for run in two-2 two-4 two-21 two-gpt; do
+pipe conv two-conv 3 'cut: [layer2, layer4], schedule: 2bw' --set train.accumulate=3
+for run in two-2 two-4 two-21 two-gpt two-conv; do
     ruled $run
     differs $run flush
 done
