@@ -23,7 +23,7 @@ static list list_of(const ru_world *w)
         first++;
     }
     first = first < n ? first : 0;
-    list l = {.at = w->facts.ops.at + first};
+    list l = {.at = n > 0 ? w->facts.ops.at + first : NULL};
     while (first + l.n < n && l.at[l.n].rank == l.at[0].rank) {
         l.n++;
     }

@@ -88,7 +88,7 @@ static void deal(state *s, const ru_app_task *t, float *bins)
         if (!fresh) {
             bins[s->bin[i] - lo] -= 1;
         }
-        s->bin[i] = (uint8_t)(lo + (t->seed + 7 * i + (uint64_t)(bins[i % n] * 3)) % n);
+        s->bin[i] = (uint8_t)(lo + (t->seed + 7 * i + (uint64_t)(int64_t)(bins[i % n] * 3)) % n);
         bins[s->bin[i] - lo] += 1;
     }
 }

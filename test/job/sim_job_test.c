@@ -423,7 +423,7 @@ static void orderly_changes_repeat_no_step(void **state)
     assert_true(ahead > 1000 && joined > 12);
 }
 
-/* A member that says anything: nobody crashes. At length: build-fuzz/test/fuzz/fuzz_job. */
+/* A member that says anything: nobody crashes. At length: build-sanitize/test/fuzz/fuzz_job. */
 static void a_member_that_says_anything_crashes_nobody(void **state)
 {
     (void)state;
