@@ -126,7 +126,7 @@ static ru_status check_round(const world *w, ru_err *err)
 static ru_status plan(world *w, ru_err *err)
 {
     ru_journal_event *events;
-    uint32_t n;
+    uint32_t n = 0;
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
     const ru_book_measured *none = RU_NEW(&scratch, ru_book_measured, w->book.sched.n_jobs + 1);
