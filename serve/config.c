@@ -255,7 +255,9 @@ static bool fields(reader *r, char *path, uint32_t depth, char closer)
             r->p++;
         }
     }
-    r->p += closer == '}' ? 1 : 0;
+    if (closer == '}') {
+        r->p++;
+    }
     return true;
 }
 
@@ -263,7 +265,8 @@ ru_status rui_config_read(ru_str text, rui_config *out, ru_err *err)
 {
     char path[PATH_BYTES] = "";
     *out = (rui_config){.rows_max = -1, .latest = 1};
-    reader r = {.p = text.p, .end = text.p + text.n, .line = 1, .c = out, .err = err};
+    const char *p = text.n > 0 ? text.p : "";
+    reader r = {.p = p, .end = p + text.n, .line = 1, .c = out, .err = err};
     if (fields(&r, path, 0, '\0') && r.p != r.end) {
         (void)wrong(&r, "text without zero bytes");
     }

@@ -7,7 +7,7 @@ enum { DEPTH_MAX = 64 };
 
 rui_scan rui_scan_over(const void *data, int64_t size_bytes, ru_arena *arena, ru_err *err)
 {
-    const char *p = data;
+    const char *p = data != NULL ? data : "";
     return (rui_scan){.begin = p, .p = p, .end = p + size_bytes, .arena = arena, .err = err};
 }
 

@@ -285,6 +285,13 @@ static ru_status try_orders(search *s, ru_err *err)
     return RU_OK;
 }
 
+/* Of a number of bytes without a bound: none either. */
+static int64_t times(int64_t bytes, double by)
+{
+    double x = (double)bytes * by;
+    return x < (double)INT64_MAX ? (int64_t)x : INT64_MAX;
+}
+
 /* Around the best: other sizes of chunk and bucket, then more in flight for a gain of a twentieth
  * (its chunks may be smaller). */
 static ru_status refine(search *s, int64_t c, ru_err *err)
@@ -293,11 +300,10 @@ static ru_status refine(search *s, int64_t c, ru_err *err)
     rui_sums_way base = s->way;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(scales); k++) {
         rui_sums_way way = base;
-        way.chunk = (int64_t)((double)c * scales[k]);
+        way.chunk = times(c, scales[k]);
         RU_TRY(try_way(s, way, err));
         way = base;
-        way.size =
-            base.group == RUI_SUMS_SIZE ? (int64_t)((double)base.size * scales[k]) : base.size;
+        way.size = base.group == RUI_SUMS_SIZE ? times(base.size, scales[k]) : base.size;
         RU_TRY(try_way(s, way, err));
     }
     int64_t last = s->best.step_ns;

@@ -66,10 +66,10 @@ void ops_set(const ru_tensor *t, int64_t i, double x)
         return;
     case RU_U8:
     case RU_BOOL:
-        ((uint8_t *)t->data)[i] = (uint8_t)x;
+        ((uint8_t *)t->data)[i] = (uint8_t)(int64_t)x;
         return;
     case RU_I8:
-        ((int8_t *)t->data)[i] = (int8_t)x;
+        ((int8_t *)t->data)[i] = (int8_t)(int64_t)x;
         return;
     case RU_U32:
         ((uint32_t *)t->data)[i] = (uint32_t)x;

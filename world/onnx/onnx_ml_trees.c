@@ -607,8 +607,10 @@ static void binary(forest *f, ru_value_id x, const rui_ml_labels *labels, rui_ml
     bool positive = all_positive(f);
     memset(f->target, 0, f->n_entries * sizeof *f->target);
     f->n_targets = 1;
-    f->base += f->n_base == 2 ? 1 : 0;
-    f->n_base = f->n_base == 2 ? 1 : f->n_base;
+    if (f->n_base == 2) {
+        f->base++;
+        f->n_base = 1;
+    }
     ru_value_id s = rui_ml_cast(m, forest_node(f, x), RU_F32), scores = s;
     if (post == RUI_ML_PROBIT) {
         rui_ml_fail(m, RU_E_UNSUPPORTED,
