@@ -2,15 +2,9 @@
  * (syntax), conf_read.c (checks), conf_print.c (dump, help), conf_schema.c (JSON Schema). */
 #include "base/conf.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/conf_impl.h"
-
-const char *ru_conf_env(const char *name)
-{
-    return getenv(name);
-}
 
 /* Is the table itself sound? Depth is bounded, so that no walk over tables needs a bound of its
  * own. */

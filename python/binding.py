@@ -178,13 +178,13 @@ void ru_stream_close(ru_stream *s);
 /* a member of an elastic job */
 typedef struct ru_team ru_team;
 typedef struct { void *data; int64_t size_bytes; uint32_t group; } ru_team_state;
-typedef bool ru_team_move(void *self, uint32_t k, int64_t offset, int64_t size, void *memory, bool into_state);
+typedef bool (*ru_team_move)(void *self, uint32_t k, int64_t offset, int64_t size, void *memory, bool into_state);
 extern "Python" bool rubato_move(void *self, uint32_t k, int64_t offset, int64_t size, void *memory, bool into_state);
 typedef struct {
     const char *join, *listen, *token; uint32_t number; bool newcomer; uint32_t founders, n_min, n_begin, n_max, capacity;
     int64_t batch, count, steps, steps_before, position_before; const int64_t *gradient_bytes; float *const *gradients;
     uint32_t n_gradients; bool bf16;
-    const ru_team_state *state; uint32_t n_state; ru_team_move *move; void *move_self; const char *agreed; bool equal_shares; double join_part; uint32_t noise; ...;
+    const ru_team_state *state; uint32_t n_state; ru_team_move move; void *move_self; const char *agreed; bool equal_shares; double join_part; uint32_t noise; ...;
 } ru_team_options;
 typedef struct {
     bool over; int64_t step, position, n, batch, first; uint32_t members, number; double noise_sqr, noise_var; ...;

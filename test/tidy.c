@@ -470,7 +470,8 @@ static void test_rules_bite(void **state)
          "data/x.c:3: atoi: use ru_str_i64 (rule 2)"},
         {"data/x.c", "    p = \"atoi(s)\"; /* atoi(s) */ my_atoi(s);\n", ""},
         {"data/x.c", "    getenv(\"HOME\");\n",
-         "data/x.c:1: getenv: only base/conf.c reads the environment, use ru_conf_env (rule 47)"},
+         "data/x.c:1: getenv: only base/conf_env.c reads the environment, use ru_conf_env (rule "
+         "47)"},
         {"data/x.c", "    pthread_mutex_lock(&m);\n",
          "data/x.c:1: pthread_: locks and atomics live in base/ring.c, exec/pool.c and env/ (rule "
          "37)"},

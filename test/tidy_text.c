@@ -224,10 +224,10 @@ static const struct {
     {"popen", "", "use env/process/process.h (rule 2)", true},
     {"usleep", "env/", "sleeping belongs to env/ (rule 35)", true},
     {"nanosleep", "env/", "sleeping belongs to env/ (rule 35)", true},
-    {"getenv", "base/conf.c", "only base/conf.c reads the environment, use ru_conf_env (rule 47)",
-     false},
-    {"secure_getenv", "base/conf.c",
-     "only base/conf.c reads the environment, use ru_conf_env (rule 47)", false},
+    {"getenv", "base/conf_env.c",
+     "only base/conf_env.c reads the environment, use ru_conf_env (rule 47)", false},
+    {"secure_getenv", "base/conf_env.c",
+     "only base/conf_env.c reads the environment, use ru_conf_env (rule 47)", false},
     /* kernels are the candidates of `kernel`; the others show one bound or what is, no method */
     {"ru_report_candidate",
      "plan/row/ plan/step/kernel_policy.c plan/crew/share_policy.c plan/crew/reassign_policy.c "

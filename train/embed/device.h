@@ -60,7 +60,7 @@ typedef struct ru_embed {
     uint32_t n;
     const ru_span *state; /* [n_state] row-major, as elastic training has it */
     uint32_t n_state;
-    ru_team_move *move; /* of state that is no memory of this process; NULL: `state` is */
+    ru_team_move move; /* of state that is no memory of this process; NULL: `state` is */
     void *move_self;
     ru_mutex lock;
     ru_embed_phase phase;

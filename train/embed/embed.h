@@ -40,8 +40,8 @@ typedef struct ru_team_state {
  * that is no memory of this process, such as a GPU's. On the loop thread, never between
  * ru_team_wait and ru_team_done. False: they could not be moved. The peer then does not get them; a
  * newcomer that could not take some must not update again, and leaves. */
-typedef bool ru_team_move(void *self, uint32_t k, int64_t offset, int64_t size, void *memory,
-                          bool into_state);
+typedef bool (*ru_team_move)(void *self, uint32_t k, int64_t offset, int64_t size, void *memory,
+                             bool into_state);
 
 typedef struct ru_team_options {
     const char *join;   /* HOST:PORT of any member; NULL: this one founds the job */
@@ -68,7 +68,7 @@ typedef struct ru_team_options {
     bool bf16;                  /* gradients are bf16, an even number each; else f32 */
     const ru_team_state *state; /* [n_state] the same sizes and groups in all members */
     uint32_t n_state;
-    ru_team_move *move; /* NULL: the state is memory */
+    ru_team_move move; /* NULL: the state is memory */
     void *move_self;
     /* Lines "name value" that all members must share, besides batch and sizes; NULL: none. */
     const char *agreed;
