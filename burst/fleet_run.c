@@ -19,7 +19,7 @@ enum { TICKS_METRICS = 10, SEATS = 2 * RU_FLEET_MAX };
 static const int64_t tick_ns = 100000000, again_ns = 1000000000, claim_wait_ns = 3000000000;
 static const int64_t spread_ns = 60 * INT64_C(1000000000), grace_end_ns = 10 * INT64_C(1000000000);
 static const double period_ns = 1e7;
-/* The shell becomes who serves, whose SIGTERM it would not wait for. */
+/* The shell becomes the command that serves: at SIGTERM it would end before that command. */
 static const char silent[] = "exec >/dev/null </dev/null; "
                              "case $0 in exec\\ *) eval \"$0\" ;; *) eval \"exec $0\" ;; esac";
 
@@ -168,7 +168,7 @@ static ru_status put_machines(const fleet_run *r, ru_arena *arena, ru_err *err)
                                  : ru_file_own(path, t.n > 0 ? t.p : "", t.n, err);
 }
 
-/* What a fleet that was killed left, and groups of machines whose last process ended late. */
+/* Ends what a killed fleet has left, and groups of machines whose last process ended late. */
 static void sweep(const fleet_run *r)
 {
     char name[160];
@@ -203,7 +203,7 @@ static ru_status follow(fleet_run *r, ru_time now, ru_err *err)
     return st;
 }
 
-/* Again and again until it ends with 0: until then those that go serve, too. */
+/* Again and again until it ends with 0: until then machines that are to end serve, too. */
 static ru_status ask_spread(fleet_run *r, ru_time now, ru_err *err)
 {
     int code;

@@ -5,7 +5,8 @@
  *   FOLDER/machines        a line for each machine that serves: number, type, requests a second
  *
  * A period begins with the start of its new machines; then `spread` is asked until it ends with 0,
- * and only then those that go get SIGTERM. Nothing outlives this process.
+ * and only then those that are in no plan get SIGTERM. No machine outlives this process. What the
+ * machines of a killed one had started ends when the next one begins.
  *
  * Thread: main. */
 #ifndef RU_BURST_FLEET_RUN_H

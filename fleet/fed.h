@@ -107,7 +107,7 @@ uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
 double ru_fed_epsilon(const ru_fed *f);
 /* What the rounds that averaged the answer of one client tell about it, also to those who know
  * which rounds these were. No bound on the one follows from the other: they hold against different
- * observers, and the less of both against neither. */
+ * observers, and the smaller of the two is a guarantee against neither. */
 double ru_fed_epsilon_of(const ru_fed *f, uint32_t client);
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);

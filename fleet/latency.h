@@ -2,13 +2,13 @@
  *
  *   law     median * speed(client), with a spread s, z normal and u uniform in (0, 1):
  *             lognormal exp(s z); pareto (2 u)^-s; uniform 1 - s + 2 s u, s at most 1
- *   trace   a CSV file whose first line names its columns: `client` (any text), `seconds` (or
- * "lost": nobody answers), and perhaps `round` (from 1). Others are passed over.
+ *   trace   a CSV file whose first line names its columns: `client` (any text), `seconds` (a time,
+ *           or `lost`: nobody answers), and perhaps `round` (from 1). Other columns are ignored.
  *
- * Clients of a trace are numbered as they come first; one of the simulation beyond them is as one
- * of them, in turn. Without rounds the k-th task of a client takes its k-th row, from the first
- * again after the last. With rounds it takes the last row that is not of a later round, else the
- * first.
+ * Clients of a trace are numbered as they come first. If the simulation has more clients, those of
+ * the trace are used again in turn. Without rounds the k-th task of a client takes its k-th row,
+ * and the first row follows the last. With rounds it takes the last row that is not of a later
+ * round, else the first.
  *
  * Thread: any. */
 #ifndef RU_FLEET_LATENCY_H

@@ -49,8 +49,8 @@ RU_MUST_USE ru_status ru_local_open(const ru_rundir *run, uint32_t threads, ru_a
                                     ru_local **out, ru_err *err);
 void ru_local_close(ru_local *l); /* NULL is fine */
 const ru_flat *ru_local_flat(const ru_local *l);
-/* All that tasks over `train` samples and scores of `held` run is open: a first task takes as long
- * as the next. *bytes: what it takes together. Errors: those of open, RU_E_LIMIT. */
+/* Opens all that tasks over `train` samples and scores of `held` run, so that the first task takes
+ * as long as the next. *bytes: the memory of all that. Errors: those of open, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_local_prepare(ru_local *l, int64_t train, int64_t held, int64_t *bytes,
                                        ru_err *err);
 

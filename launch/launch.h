@@ -27,10 +27,8 @@ typedef struct ru_launch_options {
     const char *weights; /* where guests get the first worker's weights; NULL: nowhere */
     const char *toward;  /* host:port on whose side the others are; NULL: not known */
     const char *join;    /* address of a job that others found; NULL: founded here */
-    const char
-        *sets;  /* of a pipeline or placed step: file of its sets (train/pipe/sets.h); NULL: none
-                 */
-    bool again; /* ... which lost a worker, and starts again */
+    const char *sets;    /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
+    bool again;          /* ... which lost a worker, and starts again */
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
     const ru_hosts *hosts;     /* others than this machine get their workers over ssh; NULL: none */

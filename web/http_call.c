@@ -297,7 +297,7 @@ static void conn_first(ru_http *h, rui_http_conn *c)
     h->conns = c;
 }
 
-/* Who has asked nothing yet may be about to, and shall not hear silence. */
+/* A client that has sent no request yet may be about to: it shall know why none is answered. */
 static void say_full(const ru_http *h, const rui_http_conn *c)
 {
     char body[RUI_HTTP_SENTENCE_BYTES], all[RUI_HTTP_SENTENCE_BYTES + 256];

@@ -167,7 +167,7 @@ static void give_up_masks(ru_fed_client *c)
     }
 }
 
-/* Its hours begin, or are over. first: of this process, which says how its clock stands. */
+/* Its hours begin or end. first: the first look of this process, which logs the time zone. */
 static void look_at_hours(ru_fed_client *c, bool first, ru_time now)
 {
     char zone[RU_ZONE_NAME];

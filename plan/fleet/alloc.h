@@ -29,8 +29,8 @@ enum {
     RU_ALLOC_DEVICES_MAX = 64, /* of a node */
     RU_ALLOC_PARTS_MAX = 64    /* nodes of a job */
 };
-/* No job counts for more or less than so many others, and what jobs weigh in all is scaled down to
- * the second one: the sum of losses, each of 1e12 at most, stays within 64 bits. */
+/* The most that the weight of a job is above or below the mean, and the most that all jobs weigh: a
+ * larger sum is scaled down, so that the sum of losses, 1e12 at most each, stays within 64 bits. */
 #define RU_ALLOC_WEIGHT_RATIO 100.0
 #define RU_ALLOC_WEIGHTS_MAX  4e6
 

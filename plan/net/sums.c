@@ -118,7 +118,7 @@ static bool keep_lean(search *s, const ru_sums_plan *p)
 {
     lean *l = p->barrier ? &s->held : &s->free;
     double part = p->barrier ? HARDLY * s->g.in->gain_min : RUI_SUMS_TIE;
-    if (p->step_ns == 0) { /* none: no way was one */
+    if (p->step_ns == 0) { /* there is none: no way could be played */
         return false;
     }
     int64_t was = l->plan.step_ns;
@@ -285,7 +285,7 @@ static ru_status try_orders(search *s, ru_err *err)
     return RU_OK;
 }
 
-/* Of a number of bytes without a bound: none either. */
+/* INT64_MAX is no bound on bytes, and stays so. */
 static int64_t times(int64_t bytes, double by)
 {
     double x = (double)bytes * by;

@@ -408,8 +408,8 @@ static void stop(const char *folder, const char *name, ru_arena *arena)
     }
 }
 
-/* A scheduler that ran before goes on, with all that came to it. One that was started by who gives
- * up ends, and so do agents that nobody would end then. Their workers, if any, outlive them. */
+/* A scheduler that ran before goes on, with all agents that came to it. One that this command has
+ * started ends, and so do the agents that it has started. Their workers, if any, outlive them. */
 static ru_status give_up(const rui_cluster *c, const bool *ran, bool *came, ru_status st,
                          ru_arena *arena, ru_err *err)
 {

@@ -403,9 +403,9 @@ static ru_status find_times(const rui_trainer *t, struct rui_keep *k, epoch e, r
     return RU_OK;
 }
 
-/* An epoch is over, which took so long. What is kept stays in its form. The second one still keeps
- * what came too fast for the disk in the first. Predictions come after the third, and after two,
- * four, eight, ... like that. */
+/* An epoch is over, which took so long. What is kept stays in its form. The second one does not
+ * count: it still keeps what came too fast for the disk in the first. Predictions come after one,
+ * two, four, eight, ... of those from the third on. */
 static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
 {
     ru_err none = {0};

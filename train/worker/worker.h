@@ -25,10 +25,8 @@ typedef struct ru_worker_options {
     uint32_t n_begin;  /* the same before the first step; 0: n_min */
     bool deterministic;
     bool equal_shares;
-    bool sockets_only; /* sum over sockets even on one host (measurements) */
-    const char
-        *sets; /* of a pipeline or placed step: file in memory (train/pipe/sets.h); NULL: none
-                */
+    bool sockets_only;   /* sum over sockets even on one host (measurements) */
+    const char *sets;    /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
     const char *weights; /* host:port where guests get this worker's weights; NULL: nowhere */
     uint64_t cores;      /* of the compute threads: bit k is core k; 0: wherever */
 } ru_worker_options;

@@ -7,7 +7,7 @@
 
 enum {
     CHUNK_BYTES = 1 << 20,
-    SHARE = 100, /* a set costs at most one part of these of the time ... */
+    SHARE = 100, /* a set costs at most 1 / SHARE of the time ... */
     FIRST = 10,  /* ... but the first ones, whose memory is new, come sooner */
 };
 

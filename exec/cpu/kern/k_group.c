@@ -74,8 +74,7 @@ void RUI_K(rui_kern_groupnorm_grad)(ru_dtype t, const void *dy, const void *x, c
     }
 }
 
-/* -- the table of one instruction set
- * --------------------------------------------------------------
+/* -- the table of one instruction set -------------------------------------------------------------
  */
 
 #define RUI_TEXT2(x) #x
@@ -84,7 +83,7 @@ void RUI_K(rui_kern_groupnorm_grad)(ru_dtype t, const void *dy, const void *x, c
 #define RU_X(ret, fn, args) .fn = RUI_K(rui_kern_##fn),
 const ru_kern RUI_K(rui_kern_table) = {.name = RUI_TEXT1(RU_KERN_ISA), RU_KERN_LIST(RU_X)};
 #ifdef __AVX512F__
-/* The same but for one row, whose other name takes its place before names are pasted together. */
+/* The same but for gemm_bf16_packs, which the macro renames before RUI_K pastes the name. */
 #define rui_kern_gemm_bf16_packs rui_kern_gemm_bf16_pairs
 extern const ru_kern rui_kern_table_avx512_bf16;
 const ru_kern rui_kern_table_avx512_bf16 = {.name = "avx512_bf16", RU_KERN_LIST(RU_X)};
