@@ -79,6 +79,9 @@ static void on_number(rui_child *c, int64_t number)
         c->log = NULL;
         c->number = (uint32_t)number;
         open_log(c);
+        if (l->stopping && l->opt->again) { /* now it can tell the job, which saves */
+            ru_process_kill(c->p, SIGINT);
+        }
     }
 }
 
@@ -597,7 +600,8 @@ static void on_end(void *self, int64_t pid, ru_time now)
     l->end_code = c->told_end && !by_signal ? code : l->end_code;
     say_end(l, c, code);
     bool gone = by_signal || code == ru_status_exit_code(RU_E_PEER);
-    l->lost = l->lost || (gone && (l->begun || l->opt->again) && !l->stopping);
+    bool misses = l->begun || l->opt->again || (by_signal && l->opt->sets != NULL);
+    l->lost = l->lost || (gone && misses && (!l->stopping || ru_self_stop_asked() != 0));
     bool over = l->summary || l->stopping;
     if (!over && l->lost && l->opt->sets != NULL) {
         end_all(l);
@@ -639,12 +643,14 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     for (uint32_t k = 0; k < l->n_children; k++) {
         const rui_child *c = &l->children[k];
         /* The job tells its members elsewhere; their ssh stays, to end with them or to show that
-         * nothing comes from there any more. */
-        if (c->alive && (c->host == NULL || c->number == 0 || !here)) {
+         * nothing comes from there any more. Those that start again have copies of the state, which
+         * would be lost with them, so they are told when they are in (on_number). */
+        bool waits = l->opt->again && c->number == 0;
+        if (c->alive && !waits && (c->host == NULL || c->number == 0 || !here)) {
             ru_process_kill(c->p, SIGINT);
         }
     }
-    if (!here) { /* nobody's end will tell that the others should have ended */
+    if (!here && !l->opt->again) { /* nobody's end will tell that the others should have ended */
         linger(l, now);
     }
 }

@@ -19,22 +19,6 @@ static uint32_t threads_of(const ru_job *job, uint32_t workers)
     return job->train.threads > 0 ? job->train.threads : cores < workers ? 1 : cores / workers;
 }
 
-/* Of a worker beside its part of a step, which peaks 26 to 36 MB above its plan; and of the
- * launcher.
- */
-#define BESIDE_BYTES INT64_C(40000000)
-
-/* Of each worker: by the job, else its share of what control groups and the machine allow; 0: not
- * known. */
-static int64_t memory_of(const ru_job *job, uint32_t workers, ru_arena *arena)
-{
-    int64_t limit = ru_memory_limit_bytes(arena), machine = ru_self_memory_bytes();
-    int64_t all = limit > 0 && (machine == 0 || limit < machine) ? limit : machine;
-    int64_t own = ru_units_memory(job);
-    int64_t share = (all - BESIDE_BYTES) / workers - BESIDE_BYTES;
-    return own > 0 || all == 0 ? own : share > 1 ? share : 1;
-}
-
 static void put_way(const ru_way *x, int64_t memory_bytes, ru_text *t)
 {
     static const char *const called[RU_WAY_KINDS] = {"one worker", "data parallel", "pipeline",
@@ -97,7 +81,7 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
     ru_way at[RU_WAY_KINDS];
     uint32_t n_ways;
     double bytes_per_s = job->train.pipeline.bytes_per_s;
-    int64_t memory = memory_of(job, n, arena);
+    int64_t memory = ru_units_share(job, n, arena);
     bool pipeline = job->train.parallel == RU_PARALLEL_PIPELINE, some = false;
     ru_text t = ru_text_arena(arena);
     RU_TRY(ru_ways_list(ways, n, bytes_per_s > 0 ? bytes_per_s : 2e9, memory, at, &n_ways, err));
@@ -230,6 +214,11 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                        placed ? "placed" : "pipeline", placed ? "a placed step" : "a pipeline",
                        against);
     }
+    if (placed && job->train.placed.devices.n == 0 && job->train.placed.back.n > 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.placed.back names an order of layers, but train.placed.devices names "
+                       "no devices; name both, or leave both out and Rubato chooses them");
+    }
     if (placed) {
         RU_TRY(job->train.placed.devices.n == 0
                    ? choose_devices(job, plan->workers_max, arena, asked, err)
@@ -250,7 +239,7 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
 }
 
 /* Losses one after the other between which neither a newer state nor a further step came. */
-enum { LOSSES_MAX = 10 };
+enum { LOSSES_MAX = 10, EARLY_MAX = 3 /* before any step: the machine may be too small */ };
 
 /* Where the workers of a pipeline or placed step went on the last time, and the sets that they
  * wrote since. */
@@ -261,13 +250,13 @@ typedef struct losses {
 } losses;
 
 /* A stage or a device cannot be missing: when its worker is lost, all start again from the newest
- * set or checkpoint, or from the beginning; a few times without a newer one. */
+ * set or checkpoint, or from the beginning; a few times without a newer one. After a stop signal
+ * only to save what the set has. */
 static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_result *r,
                          losses *x)
 {
     ru_ckpt_info info;
-    if (to->job == NULL || !ru_pipe_job_is(to->job) || !r->lost || r->out == NULL ||
-        ru_self_stop_asked() != 0) {
+    if (to->job == NULL || !ru_pipe_job_is(to->job) || !r->lost || r->out == NULL) {
         return false;
     }
     ru_status found = ru_ckpt_find(r->out, arena, &info, NULL);
@@ -277,7 +266,15 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
     const char *all = to->job->train.parallel == RU_PARALLEL_PLACED ? "devices" : "stages";
     x->n = step > x->before || r->step > x->told ? 0 : x->n + 1;
     x->told = r->step > x->told ? r->step : x->told;
-    if (x->n >= LOSSES_MAX || (!saved && found != RU_E_MISSING)) { /* damaged: no way on */
+    bool stops = ru_self_stop_asked() != 0 && set <= saved_step; /* nothing is there to be saved */
+    if (stops || (!saved && found != RU_E_MISSING)) {            /* damaged: no way on */
+        return false;
+    }
+    if (x->n >= (x->told > 0 || step > 0 ? LOSSES_MAX : EARLY_MAX)) {
+        (void)fprintf(stderr,
+                      "%u losses of workers followed each other without a further step; look into "
+                      "%s/log.* for the cause, then continue with --resume\n",
+                      x->n, r->out);
         return false;
     }
     if (set > saved_step) {
@@ -330,10 +327,10 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_ar
     asked x = {.inner = to->opened, .text = to->cut_asked, .file = "pipe.json", .arena = arena};
     if (to->job != NULL && ru_pipe_job_is(to->job)) {
         bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;
-        x.file = placed ? "place.json" : x.file;
-        to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
         RU_TRY(ru_memfile_share(&lost.fd, sets, err));
         with.sets = sets;
+        x.file = placed ? "place.json" : x.file;
+        to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
     ru_self_stop_watch();
     do {

@@ -98,6 +98,7 @@ begin() { # OPTIONS..: three devices
     "$rubato" train drop.yaml --out early -w 3 --deterministic --set train.parallel=placed --set 'train.placed.devices={fc2: 2, fc3: 3}' \
         --set train.steps=1000000 --set train.eval_every=10000000 "$@" >early.log 2>&1 &
     job_pid=$!
+    [ -z "${begin_early:-}" ] || kill_one early 2
     wait_steps 0
 }
 lose() { # WORKER: it is killed, and all start again
@@ -116,7 +117,10 @@ lose 3
 lose 1
 wait_steps "$(lines_of)"
 grep -q 'all devices start again from their copies in memory after step [1-9]' early.log || fail "nobody has a copy: $(cat early.log)"
-ended early
+lose 2
+ended early # while they start again: their copies become a checkpoint
+from=$(sed -n 's/all devices start again from their copies in memory after step //p' early.log | tail -1)
+[ "$(newest early)" -gt "${from:-0}" ] || fail "a stop signal lost the copies after step $from: $(tail -5 early.log)"
 train drop calm-early --set train.steps="$(newest early)" --set train.eval_every=10000000
 told calm-early | grep step/1 >a.txt
 told early | grep step/1 >b.txt
@@ -130,6 +134,13 @@ lose 2
 grep -q 'device [123] has no memory for two copies of its state' early.log || fail "nobody says that there are no copies: $(cat early.log)"
 grep -q 'all devices start again from the checkpoint after step' early.log || fail "a loss does not lead to the checkpoint: $(tail -5 early.log)"
 wait_steps "$(lines_of)"
+ended early
+rm -rf early
+begin_early=1
+begin # a worker is lost as soon as it runs, most often before the first step
+begin_early=
+wait_restart early 0 devices
+wait_steps 0
 ended early
 rm -rf early
 begin

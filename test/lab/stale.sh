@@ -77,6 +77,11 @@ grep -q 'of all stages are late by 1 update, and each keeps 2 versions' two-4/lo
 "$rubato" explain two-4 pipe --if network=x0.5 >explained.txt || fail "explain says nothing of 2bw"
 [ "$(sed -n '/^memory of the stages/,/^links/p' explained.txt | awk '$1 ~ /^[1-4]$/ { printf "%s:%s ", $2, $3 }')" = "1:2 1:2 1:2 1:2 " ] ||
     fail "explain does not show the versions of 2bw: $(cat explained.txt)"
+# With the least rate the gradients stay, so that running statistics are those of flush.
+for schedule in 2bw flush; do
+    pipe conv still-$schedule 3 "cut: [layer2, layer4], schedule: $schedule" --set train.accumulate=3 --set 'train.optimizer={sgd: {lr: 1e-30, momentum: 0.9}}'
+done
+same still-2bw still-flush
 pipe mlp two-7 2 'cut: [fc3], schedule: 2bw' --set train.accumulate=2 --set train.steps=7
 pipe mlp two-7 2 'cut: [fc3], schedule: 2bw' --resume --set train.accumulate=2 --set train.steps=17
 ruled two-7 7

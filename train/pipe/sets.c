@@ -156,12 +156,9 @@ ru_status ru_sets_read(ru_sets *s, const char *name, int64_t offset_bytes, int64
 ru_status ru_sets_head(ru_sets *s, ru_err *err)
 {
     static const ru_sets_at none = {0};
-    head h;
-    if (read_head(s->fd, &h) && h.model == s->head.model && h.n == s->n) {
-        return RU_OK;
-    }
     for (uint32_t side = 0; side < 2; side++) {
-        for (uint32_t k = 0; k < s->n; k++) {
+        bool stays = s->newest.step > 0 && side == s->newest_side;
+        for (uint32_t k = 0; k < s->n && !stays; k++) {
             RU_TRY(ru_memfile_put(s->fd, mark_at(side, s->n, k), &none, sizeof none, err));
         }
     }

@@ -11,7 +11,7 @@
  * another placement, of the same model reads them.
  *
  * Source: pipedream-2019 (checkpoints of stages without coordination); here in memory, as often as
- * they cost a hundredth of a step. Thread: one per object. */
+ * they cost a hundredth of the time. Thread: one per object. */
 #ifndef RU_TRAIN_PIPE_SETS_H
 #define RU_TRAIN_PIPE_SETS_H
 
@@ -40,7 +40,8 @@ ru_sets_at ru_sets_newest(const ru_sets *s);
 RU_MUST_USE ru_status ru_sets_read(ru_sets *s, const char *name, int64_t offset_bytes,
                                    int64_t size_bytes, void *into, ru_err *err);
 
-/* One worker, before any of them begins its first set. */
+/* One worker, before any of them begins its first set. Only the newest set stays: whoever was
+ * killed may have written parts of the other one after a step that comes again. */
 RU_MUST_USE ru_status ru_sets_head(ru_sets *s, ru_err *err);
 /* Another set begins, of this worker's states. */
 void ru_sets_begin(ru_sets *s);

@@ -134,6 +134,39 @@ static void whoever_is_killed_leaves_a_whole_set(void **state)
     }
 }
 
+/* A set that one life began and another one completes is none: the same step may have other bits in
+ * each. */
+static void a_set_is_of_one_life(void **state)
+{
+    (void)state;
+    static const uint32_t order[STATES] = {0, 1, 2, 3, 4};
+    ru_sets_state at[STATES];
+    ru_arena arena;
+    ru_err err = {0};
+    char path[RU_MEMFILE_PATH];
+    int fd;
+    ru_arena_init(&arena, 0);
+    list(at, order);
+    assert_ok(ru_memfile_share(&fd, path, &err), err);
+    for (uint32_t life = 0; life < 2; life++) { /* after step 2 only half of the states each */
+        ru_sets *s;
+        assert_ok(ru_sets_open(path, at, STATES, &arena, &s, &err), err);
+        assert_ok(ru_sets_head(s, &err), err);
+        for (int64_t step = 1 + life; step <= 2; step++) {
+            ru_sets_begin(s);
+            for (uint32_t k = 0; k < STATES; k++) {
+                bool writes = step == 1 || k % 2 == life;
+                assert_ok(writes ? ru_sets_whole(s, k, (ru_sets_at){.step = step}, &err) : RU_OK,
+                          err);
+            }
+        }
+        assert_int_equal(ru_sets_step(fd), 1);
+        ru_sets_close(s);
+    }
+    ru_memfile_close(fd);
+    ru_arena_fini(&arena);
+}
+
 /* Sets of another model do not count, and give way to those of this one. */
 static void another_model_has_no_sets(void **state)
 {
@@ -168,4 +201,4 @@ static void another_model_has_no_sets(void **state)
 }
 
 RU_TESTS(train_sets, cmocka_unit_test(whoever_is_killed_leaves_a_whole_set),
-         cmocka_unit_test(another_model_has_no_sets))
+         cmocka_unit_test(a_set_is_of_one_life), cmocka_unit_test(another_model_has_no_sets))

@@ -4,6 +4,8 @@
 
 #include "env/clock.h"
 #include "env/process/groups.h"
+#include "env/process/memory.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 #include "plan/cut/place.h"
 #include "plan/row/policy.h"
@@ -416,6 +418,19 @@ int64_t ru_units_memory(const ru_job *job)
 {
     int64_t own = job->train.memory_bytes;
     return own > 0 ? own : job->train.placed.memory_bytes;
+}
+
+/* Of a worker beside its part of a step, which peaks 26 to 36 MB above its plan; and of the
+ * launcher. */
+#define BESIDE_BYTES INT64_C(40000000)
+
+int64_t ru_units_share(const ru_job *job, uint32_t workers, ru_arena *arena)
+{
+    int64_t limit = ru_memory_limit_bytes(arena), machine = ru_self_memory_bytes();
+    int64_t all = limit > 0 && (machine == 0 || limit < machine) ? limit : machine;
+    int64_t own = ru_units_memory(job);
+    int64_t share = (all - BESIDE_BYTES) / workers - BESIDE_BYTES;
+    return own > 0 || all == 0 ? own : share > 1 ? share : 1;
 }
 
 ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices, ru_arena *arena,

@@ -41,6 +41,9 @@ RU_MUST_USE ru_status ru_units_question(const ru_job *job, uint32_t threads,
 
 /* Most memory of a worker by train.memory, or its older name train.placed.memory; 0: no bound. */
 int64_t ru_units_memory(const ru_job *job);
+/* Of each of the workers of this machine: that, else its share of what control groups and the
+ * machine allow; 0: not known. */
+int64_t ru_units_share(const ru_job *job, uint32_t workers, ru_arena *arena);
 
 /* Inside of train/pipe. Units, measured, or predicted from the facts of the meter; they live in its
  * arena and use it. */

@@ -231,22 +231,18 @@ static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, 
     int64_t most = ru_units_memory(w->t.job);
     bool said = most > 0;
     most = said ? most : ru_memory_limit_bytes(w->arena);
-    if (most >= all && all + rui_sets_bytes(w) > most) {
-        w->sets.off = true;
-        ru_log(RU_LOG_INFO, "train", "sets",
-               "%s %u has no memory for two copies of its state, %lld bytes; after the loss of a "
-               "worker all go on from the newest checkpoint",
-               w->seats.called, w->seats.place[w->seats.own] + 1, (long long)rui_sets_bytes(w));
+    bool fits = most == 0 || all <= most;
+    if (fits) {
+        rui_sets_fit(w, all);
     }
-    return most == 0 || all <= most
-               ? RU_OK
-               : RU_FAIL(err, RU_E_CONFIG,
-                         "%s %u needs %lld bytes, of which %lld are of the part that begins with "
-                         "'%s', and %s allows %lld; give some of its layers to another %s, or "
-                         "lower train.batch",
-                         w->seats.called, w->seats.place[w->seats.own] + 1, (long long)all,
-                         (long long)largest, part, said ? "train.memory" : "its control group",
-                         (long long)most, w->seats.called);
+    return fits ? RU_OK
+                : RU_FAIL(err, RU_E_CONFIG,
+                          "%s %u needs %lld bytes, of which %lld are of the part that begins with "
+                          "'%s', and %s allows %lld; give some of its layers to another %s, or "
+                          "lower train.batch",
+                          w->seats.called, w->seats.place[w->seats.own] + 1, (long long)all,
+                          (long long)largest, part, said ? "train.memory" : "its control group",
+                          (long long)most, w->seats.called);
 }
 
 /* What `rubato explain` shows of it. */
@@ -733,10 +729,11 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     t->split.compute_ns += ns - w->waited_ns - (t->split.input_ns - read_ns);
     ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
     RU_TRY(leads(w) ? rui_pipe_report(w, lr, ns, err) : RU_OK);
-    if ((d.flags & RUI_PIPE_SET) != 0) {
+    RU_TRY(follow(w, &d, over, err));
+    if ((d.flags & RUI_PIPE_SET) != 0 && !*over) { /* who goes on from it does not evaluate again */
         rui_sets_put(w);
     }
-    return follow(w, &d, over, err);
+    return RU_OK;
 }
 
 static ru_status wait_for(rui_pipe_worker *w, const bool *what)

@@ -189,8 +189,7 @@ typedef struct rui_pipe_worker {
     uint32_t n_parts;
     rui_pipe_part *at; /* the one under way */
     uint32_t n_slots;
-    uint32_t
-        n_exes; /* of all slots: 2bw has one of each slot for even versions, then for odd ones */
+    uint32_t n_exes; /* of all slots: of 2bw those for even versions, then those for odd ones */
     rui_pipe_turn turn;
     rui_pipe_course course;
     ru_stream *stream;
@@ -251,6 +250,8 @@ RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *
 RU_MUST_USE ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err);
 /* The state of the part under way; nothing, if it goes on from a checkpoint. */
 RU_MUST_USE ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err);
+/* No sets when they do not fit beside so many bytes into this worker's share of memory. */
+void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes);
 int64_t rui_sets_bytes(const rui_pipe_worker *w); /* what this worker's take */
 bool rui_sets_due(const rui_pipe_worker *w);      /* leader */
 void rui_sets_put(rui_pipe_worker *w);            /* between two steps */

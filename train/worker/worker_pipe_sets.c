@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/pipe/units.h"
 #include "train/worker/worker_pipe_impl.h"
 
 enum {
     CHUNK_BYTES = 1 << 20,
-    SHARE = 100, /* a set costs at most 1 / SHARE of the time ... */
-    FIRST = 10,  /* ... but the first ones, whose memory is new, come sooner */
+    SHARE = 100,      /* a set costs at most 1 / SHARE of the time ... */
+    FIRST = 10,       /* ... but the first ones, whose memory is new, come sooner */
+    BYTES_PER_NS = 1, /* of another worker; the leader's own copies may be too few to measure */
 };
 
 static int64_t own_bytes(const rui_pipe_worker *w)
@@ -111,11 +113,23 @@ static ru_status put(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes)
+{
+    int64_t share = ru_units_share(w->t.job, w->seats.n, w->arena); /* as the others take theirs */
+    int64_t sets = rui_sets_bytes(w);
+    if (sets > 0 && share > 0 && beside_bytes + sets > share) {
+        w->sets.off = true;
+        ru_log(RU_LOG_INFO, "train", "sets",
+               "%s %u has no memory for two copies of its state, %lld bytes; after the loss of a "
+               "worker all go on from the newest checkpoint",
+               w->seats.called, w->seats.place[w->seats.own] + 1, (long long)sets);
+    }
+}
+
 void rui_sets_put(rui_pipe_worker *w)
 {
     rui_pipe_sets *s = &w->sets;
     ru_err err = {0};
-    int64_t most = 1, own = own_bytes(w);
     if (s->at == NULL || s->off) {
         return;
     }
@@ -130,15 +144,14 @@ void rui_sets_put(rui_pipe_worker *w)
         return;
     }
     ru_time now = ru_clock_now();
+    int64_t most = ru_time_since(now, begun);
     for (uint32_t d = 0; d < w->seats.n; d++) { /* whoever has most takes longest */
-        int64_t bytes = 0;
+        int64_t ns = 0;
         for (uint32_t k = 0; k < w->stages.n; k++) {
-            bytes += w->seats.first[k] == d ? w->state_bytes[k] : 0;
+            ns += w->seats.first[k] == d ? w->state_bytes[k] / BYTES_PER_NS : 0;
         }
-        most = bytes > most ? bytes : most;
+        most = ns > most ? ns : most;
     }
-    double longer = own > 0 ? (double)most / (double)own : 1;
-    double share = s->n++ < 2 ? FIRST : SHARE;
-    s->next = ru_time_after(now, (int64_t)(share * longer * (double)ru_time_since(now, begun)));
+    s->next = ru_time_after(now, (s->n++ < 2 ? FIRST : SHARE) * most);
     ru_rec_span(w->t.recorder, w->t.names.save, begun.ns, now.ns, w->t.step_done);
 }
