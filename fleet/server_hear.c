@@ -64,7 +64,8 @@ static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     rui_fed_ready r;
     rui_fed_member *m = rui_fed_member_of(s, ev->node);
     if (m == NULL || !m->greeted || m->up || !rui_fed_ready_get(ev->data, ev->size_bytes, &r)) {
-        rui_fed_say_no(ev->node, fx, "it says that it is ready with numbers that are none");
+        rui_fed_say_no(ev->node, fx,
+                       "it says that it is ready at a wrong time, or with invalid numbers");
         return;
     }
     if (r.count != (uint64_t)s->flat.count || r.hash != s->flat.hash) {
@@ -92,8 +93,9 @@ static void on_away(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     uint32_t minutes = ru_wire_u32(&w);
     rui_fed_member *m = rui_fed_member_of(s, ev->node);
     if (m == NULL || !m->greeted || w.bad || minutes > 24 * 60) {
-        rui_fed_say_no(ev->node, fx,
-                       "it says that it is out of its hours with numbers that are none");
+        rui_fed_say_no(
+            ev->node, fx,
+            "it says that it is out of its hours at a wrong time, or with an invalid one");
         return;
     }
     rui_fed_heard(ev->node, fx);

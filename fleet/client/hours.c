@@ -30,7 +30,7 @@ ru_status rui_hours_read(const char *text, rui_hours *out, ru_err *err)
     fine = fine && out->from != out->to && (out->from != 0 || out->to != RU_DAY_MINUTES);
     return fine ? RU_OK
                 : RU_FAIL(err, RU_E_USAGE,
-                          "the hours '%s' are none: expected HH:MM-HH:MM of the local day, as "
+                          "the hours '%s' are not valid: expected HH:MM-HH:MM of the local day, as "
                           "22:00-06:00; leave them out for the whole day",
                           text);
 }

@@ -200,7 +200,7 @@ static ru_status on_row(ru_fed_client *c, const uint8_t *body, int64_t bytes, ru
     rui_masked_updates *x = c->masked;
     uint32_t n = x->m.n;
     if (bytes != (int64_t)n * (1 + RU_MASK_BOX_BYTES)) {
-        return RU_FAIL(err, RU_E_DATA, "the server's boxes are none");
+        return RU_FAIL(err, RU_E_DATA, "the server's boxes are not valid");
     }
     x->boxes = ru_bufs_get(&c->bufs, bytes);
     if (x->boxes == NULL) {

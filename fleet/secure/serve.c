@@ -309,7 +309,7 @@ void rui_secure_keys(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     }
     if (publics == NULL ||
         !ru_unmasker_public(&x->u, m->place - 1, publics, RU_MASK_PUBLIC_BYTES)) {
-        rui_fed_expel(s, m, "its keys are none, or come twice", ev->now, fx);
+        rui_fed_expel(s, m, "its keys are not valid, or come twice", ev->now, fx);
         return;
     }
     heard(s, x->u.told, ev->now);
@@ -344,7 +344,7 @@ void rui_secure_parcel(rui_fed_server *s, rui_fed_member *m, uint32_t what, cons
     if (of == OPEN) {
         on_parts(s, m, body, body_bytes, now, fx);
     } else if (!ru_unmasker_boxes(&x->u, m->place - 1, body, body_bytes)) {
-        rui_fed_expel(s, m, "its boxes are none, or come twice", now, fx);
+        rui_fed_expel(s, m, "its boxes are not valid, or come twice", now, fx);
     } else {
         heard(s, x->u.shared, now);
         advance(s, false, now, fx);

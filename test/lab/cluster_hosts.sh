@@ -68,7 +68,7 @@ cluster up lost.yaml >/dev/null 2>err.txt || code=$?
 [[ $code -eq 69 ]] || fail "a host that nobody reaches: code $code"
 grep -q 'cannot start the agent fourth on host h9.lab: ssh: connect to host h9.lab port 22: No route to host' err.txt ||
     fail "what ssh said is not told: $(cat err.txt)"
-grep -q 'what was started here is ended again' err.txt || fail "what became of the others: $(cat err.txt)"
+grep -q 'what was started here has been ended' err.txt || fail "what became of the others: $(cat err.txt)"
 for f in other/run/*.pid; do
     if grep -qs '^State:.[^Z]' "/proc/$(pid_of "$f")/status"; then fail "an up that gave up left $f"; fi
 done

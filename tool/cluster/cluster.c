@@ -429,7 +429,7 @@ static ru_status give_up(const rui_cluster *c, const bool *ran, bool *came, ru_s
     }
     (void)!rui_cluster_nodes_do(c, true, came, arena, &other);
     other = *err;
-    return began ? RU_FAIL(err, st, "%s; what was started here is ended again", other.text) : st;
+    return began ? RU_FAIL(err, st, "%s; what was started here has been ended", other.text) : st;
 }
 
 static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
