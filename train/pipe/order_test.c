@@ -193,8 +193,9 @@ static void two_versions_are_enough(void **state)
                     }
                     least = back / own < least ? back / own : least;
                     assert_true(forward <= (back / own + 2) * own);
-                    ru_pipe_act a = list[at[s][r]];
-                    bool there = at[s][r] < 2 * all / workers[s] && back / own <= summed[s] &&
+                    bool over = at[s][r] == 2 * all / workers[s];
+                    ru_pipe_act a = list[over ? 0 : at[s][r]];
+                    bool there = !over && back / own <= summed[s] &&
                                  (a.back ? s == 2 || done[s + 1][1][a.micro]
                                          : s == 0 || done[s - 1][0][a.micro]);
                     if (there) {
