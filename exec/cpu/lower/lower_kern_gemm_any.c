@@ -203,11 +203,21 @@ static bool product_of(ru_dtype t, any_state *s)
     return s->product != NULL;
 }
 
+/* One row and a large constant matrix, whose columns stand side by side: oneDNN packs it beforehand
+ * (1,024 x 512: 11.6 us, here 17; transposed 22 and 10.6). */
+static bool packed_pays(rui_low *lo, const any_state *s, const ru_node *n)
+{
+    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
+    return s->g.m == 1 && s->batches == 1 && s->g.b_col == 1 && b->type.rank == 2 &&
+           s->g.n * s->g.k > 1 << 18 &&
+           (b->kind == RU_VALUE_CONST || (b->kind == RU_VALUE_STATE && rui_inference(lo)));
+}
+
 /* Floats: where oneDNN is slower. Whole numbers: alone, as no one fuses anything into them. */
-static bool pays(rui_low *lo, const any_state *s)
+static bool pays(rui_low *lo, const any_state *s, const ru_node *n)
 {
     if (s->t == RU_F32) {
-        return (s->g.n == 1 || s->g.m == 1) && !rui_bf16(lo);
+        return (s->g.n == 1 || s->g.m == 1) && !rui_bf16(lo) && !packed_pays(lo, s, n);
     }
     return s->t == RU_F64 || (!s->finished && s->g.alpha == 1.0);
 }
@@ -226,7 +236,7 @@ ru_status rui_lower_kern_gemm_any(rui_low *lo, const ru_node *n, ru_err *err)
     }
     shape_of(lo, n, &st);
     after_of(lo, n, &st);
-    if (!pays(lo, &st)) {
+    if (!pays(lo, &st, n)) {
         return RU_E_UNSUPPORTED;
     }
     if ((s = rui_keep(lo, (int64_t)sizeof *s)) == NULL) {
