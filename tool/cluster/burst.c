@@ -1,11 +1,10 @@
 #include "tool/cluster/burst.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
-#include "env/file/file.h"
+#include "tool/cluster/settings.h"
 
 typedef struct cpu_in {
     double cores, credits_per_hour, cap, level, launch;
@@ -192,12 +191,6 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table =
     RU_TABLE("service", burst_in, fields, "a service with processor credits", .check = check);
 
-/* As seen from the folder of the file. */
-static const char *placed(ru_arena *arena, const char *dir, const char *path)
-{
-    return path[0] == 0 || path[0] == '/' ? path : ru_path_join(arena, dir, path);
-}
-
 static void put_pace(const burst_in *in, ru_pace_options *out)
 {
     *out = (ru_pace_options){.resource = speeds[0],
@@ -241,43 +234,29 @@ static void put_meter(const burst_in *in, const meter_in *m, const char *name, r
 
 ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *out, ru_err *err)
 {
-    char *text;
-    int64_t n;
-    ru_conf *c;
+    rui_settings at;
     burst_in in;
-    RU_TRY(ru_file_read(path, 1 << 20, arena, &text, &n, err));
-    RU_TRY(ru_conf_new(&table, arena, &c, err));
-    RU_TRY(ru_conf_add_file(c, path, text, n, err));
-    RU_TRY(ru_conf_apply(c, &in, err));
-    char *real = realpath(path, NULL);
-    if (real == NULL) {
-        return RU_FAIL(err, RU_E_MISSING, "%s is in no folder; write the service into a file",
-                       path);
-    }
-    const char *file = ru_arena_str(arena, real);
-    free(real);
-    char *dir = file != NULL ? ru_arena_str(arena, file) : NULL;
+    RU_TRY(rui_settings_read(path, "service", &table, arena, &in, &at, err));
     const char **guard = RU_NEW(arena, const char *, 6);
-    if (dir == NULL || guard == NULL) {
+    if (guard == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }
-    *strrchr(dir, '/') = 0;
     guard[0] = "/proc/self/exe";
     guard[1] = "cluster";
     guard[2] = "burst";
-    guard[3] = file;
+    guard[3] = at.file;
     guard[4] = "--guard";
     *out = (ru_burst_options){.name = in.name,
-                              .folder = placed(arena, dir, in.folder),
-                              .pid_file = placed(arena, dir, in.pid_file),
+                              .folder = rui_settings_path(&at, arena, in.folder),
+                              .pid_file = rui_settings_path(&at, arena, in.pid_file),
                               .load = in.profile.load,
-                              .source = {.log = placed(arena, dir, in.access_log),
+                              .source = {.log = rui_settings_path(&at, arena, in.access_log),
                                          .column = in.column,
                                          .metrics = in.metrics,
                                          .histogram = in.histogram},
                               .guard = guard};
     put_pace(&in, &out->pace);
-    in.disk.at = placed(arena, dir, in.disk.at);
+    in.disk.at = rui_settings_path(&at, arena, in.disk.at);
     if (in.disk.at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }

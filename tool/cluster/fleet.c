@@ -1,10 +1,10 @@
 #include "tool/cluster/fleet.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
 #include "env/file/file.h"
+#include "tool/cluster/settings.h"
 
 enum { PERIODS_MAX = 24 * 366 };
 
@@ -129,37 +129,17 @@ static ru_status read_forecast(const char *path, ru_arena *arena, ru_fleet_optio
     return out->n_forecast > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "%s holds no number", path);
 }
 
-static const char *placed(ru_arena *arena, const char *dir, const char *path)
-{
-    return path[0] == 0 || path[0] == '/' ? path : ru_path_join(arena, dir, path);
-}
-
 ru_status rui_fleet_load(const char *path, ru_arena *arena, ru_fleet_run_options *out, ru_err *err)
 {
-    char *text;
-    int64_t n;
-    ru_conf *c;
+    rui_settings at;
     fleet_in in;
-    RU_TRY(ru_file_read(path, 1 << 20, arena, &text, &n, err));
-    RU_TRY(ru_conf_new(&table, arena, &c, err));
-    RU_TRY(ru_conf_add_file(c, path, text, n, err));
-    RU_TRY(ru_conf_apply(c, &in, err));
-    char *real = realpath(path, NULL);
-    if (real == NULL) {
-        return RU_FAIL(err, RU_E_MISSING, "%s is in no folder; write the fleet into a file", path);
-    }
-    *strrchr(real, '/') = 0;
-    const char *dir = ru_arena_str(arena, real[0] != 0 ? real : "/");
-    free(real);
-    if (dir == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a fleet");
-    }
+    RU_TRY(rui_settings_read(path, "fleet", &table, arena, &in, &at, err));
     *out = (ru_fleet_run_options){.name = in.name,
-                                  .folder = placed(arena, dir, in.folder),
+                                  .folder = rui_settings_path(&at, arena, in.folder),
                                   .start = in.start,
                                   .spread = in.spread,
                                   .core = in.core,
-                                  .source = {.log = placed(arena, dir, in.access_log),
+                                  .source = {.log = rui_settings_path(&at, arena, in.access_log),
                                              .column = in.column,
                                              .metrics = in.metrics,
                                              .histogram = in.histogram},
@@ -172,7 +152,7 @@ ru_status rui_fleet_load(const char *path, ru_arena *arena, ru_fleet_run_options
                                             .rate_first = in.rate_first,
                                             .quantile = in.quantile},
                                   .grace_ns = in.grace_ns};
-    const char *forecast = placed(arena, dir, in.forecast);
+    const char *forecast = rui_settings_path(&at, arena, in.forecast);
     if (out->folder == NULL || out->source.log == NULL || forecast == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a fleet");
     }
