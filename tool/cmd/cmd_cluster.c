@@ -529,10 +529,15 @@ static const ru_opt burst_opts[] = {
     RU_OPT(FLAG, "guard", NULL,
            "wait for the end of standard input, then take the quota away (what `burst` starts)")};
 
+#define EXITS                                                                       \
+    "2 the cluster cannot do what was asked|66 there is no such job, node or file|" \
+    "69 the cluster is not up|75 it takes no more jobs|"                            \
+    "77 the key is not one of the cluster, or may not do this|78 the file is not valid"
+
 #define SUB(name_, summary_, args_, n_, opts_, run_)                                               \
     {                                                                                              \
         .name = (name_), .summary = (summary_), .args = (args_), .arg_min = (n_), .arg_max = (n_), \
-        .opts = (opts_), .n_opts = RU_ARRAY_LEN(opts_), .run = (run_)                              \
+        .opts = (opts_), .n_opts = RU_ARRAY_LEN(opts_), .run = (run_), .exits = EXITS              \
     }
 
 static const ru_cmd subs[] = {
@@ -588,9 +593,7 @@ const ru_cmd rui_cmd_cluster = {
              "finds them.",
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "2 the cluster cannot do what was asked|66 there is no such job or node|69 the "
-             "cluster is not up|75 it takes no more jobs|77 the key is not one of the cluster, or "
-             "may not do this|78 the file is not valid",
+    .exits = EXITS,
     .subs = subs,
     .n_subs = RU_ARRAY_LEN(subs),
 };
