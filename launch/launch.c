@@ -106,6 +106,11 @@ static bool is_new(rui_launcher *l, const ru_msg *m)
         l->told = later ? m->step.step : l->told;
         return later;
     }
+    if (m->kind == RU_MSG_EVAL) { /* those that start again may come to one that was told */
+        bool later = m->eval.step > l->told_eval || l->opt->sets == NULL;
+        l->told_eval = later ? m->eval.step : l->told_eval;
+        return later;
+    }
     l->told_end = l->told_end || m->kind == RU_MSG_SUMMARY;
     l->summary = l->summary || l->told_end;
     return true;
@@ -750,6 +755,8 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
                       .arena = arena,
                       .exe = "/proc/self/exe",
                       .doubted = -1,
+                      .told = opt->told,
+                      .told_eval = opt->told_eval,
                       .live.columns = opt->train->columns};
     ru_status st = run(&l, err);
     if (l.fold != NULL) {
@@ -772,6 +779,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
                                       : l.stopping  ? 0
                                                     : 1,
                               .lost = l.lost && !l.summary,
-                              .step = l.told};
+                              .step = l.told,
+                              .eval_step = l.told_eval};
     return st;
 }

@@ -29,6 +29,7 @@ typedef struct ru_launch_options {
     const char *join;    /* address of a job that others found; NULL: founded here */
     const char *sets;    /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
     bool again;          /* ... which lost a worker, and starts again */
+    int64_t told, told_eval;   /* last steps of which step and evaluation were told before that */
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
     const ru_hosts *hosts;     /* others than this machine get their workers over ssh; NULL: none */
@@ -37,10 +38,10 @@ typedef struct ru_launch_options {
 } ru_launch_options;
 
 typedef struct ru_launch_result {
-    const char *out; /* run directory */
-    int code;        /* exit code of the job */
-    bool lost;       /* it ended because workers were killed, or lost others */
-    int64_t step;    /* the last that was told */
+    const char *out;         /* run directory */
+    int code;                /* exit code of the job */
+    bool lost;               /* it ended because workers were killed, or lost others */
+    int64_t step, eval_step; /* the last that were told */
 } ru_launch_result;
 
 /* Run the job to its end. Errors: those of opening the run directory and of starting processes;

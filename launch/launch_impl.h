@@ -56,11 +56,11 @@ typedef struct rui_launcher {
     bool decided;     /* it ended by itself, not by a signal or for want of others */
     bool summary;     /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
-    bool lost;     /* a worker was killed, or lost another one */
-    bool ends_all; /* ... and the others were ended, for no stage can be missing */
-    bool founded;  /* the other founders were started */
-    int64_t told;  /* the last step that was told on stdout */
-    int64_t drawn; /* the last step on the live line */
+    bool lost;               /* a worker was killed, or lost another one */
+    bool ends_all;           /* ... and the others were ended, for no stage can be missing */
+    bool founded;            /* the other founders were started */
+    int64_t told, told_eval; /* the last step and evaluation that were told on stdout */
+    int64_t drawn;           /* the last step on the live line */
     ru_time drawn_at;
     ru_msg_view view;  /* the newest that a worker here told */
     char outside[128]; /* address of a worker that was not started here; "": none is known */

@@ -134,10 +134,9 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
     return RU_OK;
 }
 
-static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena,
-                            const char **asked, ru_err *err)
+static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, const char **asked,
+                            ru_err *err)
 {
-    uint32_t n = plan->workers_max;
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
     ru_ways ways;
     ru_status st = ru_ways_open(job, NULL, automatic, threads_of(job, n), &n, 1, arena, &ways, err);
@@ -232,14 +231,39 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
             "no stages; name both, or leave both out and Rubato chooses them");
     }
     if (automatic || job->train.pipeline.cut.n == 0) {
-        RU_TRY(choose_way(job, plan, arena, asked, err));
+        RU_TRY(choose_way(job, plan->workers_max, arena, asked, err));
     }
     return job->train.parallel == RU_PARALLEL_DATA ? RU_OK
                                                    : ru_pipe_job_check(job, plan->workers_max, err);
 }
 
-/* Losses one after the other between which neither a newer state nor a further step came. */
-enum { LOSSES_MAX = 10, EARLY_MAX = 3 /* before any step: the machine may be too small */ };
+/* The folder is there: what was asked for its cut, for the worker that leads. */
+typedef struct asked {
+    ru_run_opened inner;
+    const char *text, *file;
+    ru_arena *arena;
+} asked;
+
+static ru_status put_asked(void *self, const char *out, ru_err *err)
+{
+    const asked *x = self;
+    const char *dir = ru_path_join(x->arena, out, "plans");
+    const char *path = dir != NULL ? ru_path_join(x->arena, dir, x->file) : NULL;
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a path");
+    }
+    if (x->text != NULL) {
+        RU_TRY(ru_dir_make(dir, err));
+        RU_TRY(ru_file_own(path, x->text, (int64_t)strlen(x->text), err));
+    } else if (ru_path_exists(path)) { /* of another cut */
+        RU_TRY(ru_path_remove(path, err));
+    }
+    return x->inner.fn != NULL ? x->inner.fn(x->inner.self, out, err) : RU_OK;
+}
+
+/* Losses one after the other between which neither a newer state nor a further step came: then the
+ * job goes on without the worker, and at last it ends. */
+enum { FEWER_MAX = 5, LOSSES_MAX = 10, EARLY_MAX = 3 /* no step yet: too small a machine */ };
 
 /* Where the workers of a pipeline or placed step went on the last time, and the sets that they
  * wrote since. */
@@ -247,7 +271,48 @@ typedef struct losses {
     int fd;               /* -1: none are kept */
     int64_t before, told; /* the furthest step so far */
     uint32_t n;
+    ru_job job; /* as it was planned again */
 } losses;
+
+/* A new process takes the place of whoever was lost, unless the job wants none or several of them
+ * were lost without a further step: then fewer workers divide the model anew. Tensors have names,
+ * so sets and checkpoints suit any cut. One that is left has a single stage. */
+static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options *with, losses *x,
+                       asked *ask)
+{
+    uint32_t n = with->n_start;
+    bool stops = ru_self_stop_asked() != 0; /* they start to save */
+    bool replaced = stops || (to->job->train.pipeline.spare && x->n < FEWER_MAX);
+    ru_status st = RU_E_INFEASIBLE;
+    while (!replaced && st != RU_OK && n > 1) {
+        ru_err err = {0};
+        ru_job job = *to->job;
+        bool placed = job.train.parallel == RU_PARALLEL_PLACED;
+        job.train.pipeline.cut = (ru_conf_texts){0};
+        job.train.pipeline.workers = (ru_conf_i64s){0};
+        job.train.placed.devices = (ru_conf_pairs){0};
+        job.train.placed.back = (ru_conf_texts){0};
+        ask->text = NULL;
+        if (--n == 1) {
+            job.train.parallel = RU_PARALLEL_PIPELINE;
+            st = RU_OK;
+        } else {
+            st = placed ? choose_devices(&job, n, arena, &ask->text, &err)
+                        : choose_way(&job, n, arena, &ask->text, &err);
+            st = st == RU_OK ? ru_pipe_job_check(&job, n, &err) : st;
+        }
+        if (st != RU_OK) {
+            (void)fprintf(stderr, "%u workers cannot go on: %s\n", n, err.text);
+            continue;
+        }
+        (void)fprintf(stderr, "the job goes on with %u worker%s, which divide%s the model anew\n",
+                      n, n == 1 ? "" : "s", n == 1 ? "s" : "");
+        x->job = job;
+        to->job = &x->job;
+        ask->file = job.train.parallel == RU_PARALLEL_PLACED ? "place.json" : "pipe.json";
+        with->n_start = with->n_max = n;
+    }
+}
 
 /* A stage or a device cannot be missing: when its worker is lost, all start again from the newest
  * set or checkpoint, or from the beginning; a few times without a newer one. After a stop signal
@@ -293,36 +358,13 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
     return true;
 }
 
-/* The folder is there: what was asked for its cut, for the worker that leads. */
-typedef struct asked {
-    ru_run_opened inner;
-    const char *text, *file;
-    ru_arena *arena;
-} asked;
-
-static ru_status put_asked(void *self, const char *out, ru_err *err)
-{
-    const asked *x = self;
-    const char *dir = ru_path_join(x->arena, out, "plans");
-    const char *path = dir != NULL ? ru_path_join(x->arena, dir, x->file) : NULL;
-    if (path == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a path");
-    }
-    if (x->text != NULL) {
-        RU_TRY(ru_dir_make(dir, err));
-        RU_TRY(ru_file_own(path, x->text, (int64_t)strlen(x->text), err));
-    } else if (ru_path_exists(path)) { /* of another cut */
-        RU_TRY(ru_path_remove(path, err));
-    }
-    return x->inner.fn != NULL ? x->inner.fn(x->inner.self, out, err) : RU_OK;
-}
-
 ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_arena *arena,
                         ru_launch_result *out, ru_err *err)
 {
     losses lost = {.fd = -1, .before = -1};
     char sets[RU_MEMFILE_PATH];
     ru_launch_options with = *lo;
+    const ru_job *job = to->job;
     ru_status st;
     asked x = {.inner = to->opened, .text = to->cut_asked, .file = "pipe.json", .arena = arena};
     if (to->job != NULL && ru_pipe_job_is(to->job)) {
@@ -333,10 +375,15 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_ar
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
     ru_self_stop_watch();
-    do {
-        st = ru_launch(&with, arena, out, err);
+    st = ru_launch(&with, arena, out, err);
+    while (st == RU_OK && starts_again(arena, to, out, &lost)) {
         with.again = true;
-    } while (st == RU_OK && starts_again(arena, to, out, &lost));
+        with.told = out->step;
+        with.told_eval = out->eval_step;
+        plan_fewer(arena, to, &with, &lost, &x);
+        st = ru_launch(&with, arena, out, err);
+    }
+    to->job = job;
     ru_self_stop_unwatch();
     ru_memfile_close(lost.fd);
     to->opened = x.inner;

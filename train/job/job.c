@@ -333,6 +333,9 @@ static const ru_conf_field train_fields[] = {
     RU_ROW_AS("stale", BOOL, ru_job_train, pipeline.stale, "false",
               "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
               "weights some steps old (train.pipeline.schedule stash, vertical, 2bw)"),
+    RU_ROW_AS("spare", BOOL, ru_job_train, pipeline.spare, "true",
+              "with parallel: pipeline or placed: a new process takes the place of a worker that "
+              "was lost; false: the others divide the model anew, and go on without it"),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",

@@ -103,6 +103,9 @@ ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
     if (is_placed(job)) {
         return check_placed(job, workers, err);
     }
+    if (workers == 1 && t->pipeline.cut.n == 0) { /* the last one of several (launch/way.c) */
+        return RU_OK;
+    }
     uint32_t stages = t->pipeline.cut.n + 1, seats = 0;
     const ru_conf_i64s *of = &t->pipeline.workers;
     if (t->pipeline.cut.n == 0 || stages > RU_STAGES_MAX) {

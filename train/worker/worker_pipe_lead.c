@@ -89,6 +89,11 @@ static void say_late(const rui_pipe_worker *w, const char *who)
 static void say_stages(const rui_pipe_worker *w)
 {
     ru_text t = ru_text_arena(w->arena);
+    if (w->stages.n == 1) {
+        ru_run_report_say(w->t.report, "worker %u has all layers; %u micro-batches of %lld samples",
+                          ru_pipe_number(w->pipe, 0), w->micro, (long long)w->micro_n);
+        return;
+    }
     for (uint32_t k = 0; k < w->stages.n; k++) {
         uint32_t n = w->seats.workers[k], first = w->seats.first[k];
         ru_text_putf(&t, "%sworker%s %u", k > 0 ? ", " : "", n > 1 ? "s" : "",
