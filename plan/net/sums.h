@@ -91,8 +91,9 @@ typedef struct ru_sums_plan {
 enum { RU_SUMS_PLAYED = 6, RU_SUMS_AVERAGED = 3 };
 
 /* Owner: arrays live in `out`. Cost: for t tensors of n ops O(n t / 64) words for the backward
- * order and up to 60 played ways and 200 splits and merges, each O((n + pieces) log n); memory O(n
- * t / 8 + pieces). Errors: RU_E_ARG, RU_E_INFEASIBLE (a circle), RU_E_LIMIT (too many pieces). */
+ * order and up to 60 played ways and 200 splits and merges, each O(n + pieces + buckets log
+ * buckets); memory O(n t / 8 + pieces). Errors: RU_E_ARG, RU_E_INFEASIBLE (a circle), RU_E_LIMIT
+ * (too many pieces). */
 RU_MUST_USE ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena *scratch,
                                    ru_sums_plan *plan, ru_err *err);
 
