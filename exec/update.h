@@ -48,4 +48,8 @@ void ru_exe_early_undo(ru_exe *e);
 double ru_exe_grad_squares(const ru_exe *e, ru_value_id grad, int64_t step, const float *x,
                            const float *y, int64_t first, int64_t n);
 
+/* Sum of the squares of all gradients, added as the step's own norm adds them (GlobalNorm): who has
+ * a part of a step adds those of the other parts. */
+double ru_exe_grads_squares(const ru_exe *e);
+
 #endif

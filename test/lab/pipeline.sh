@@ -2,7 +2,7 @@
 # Pipelines of real worker processes on this machine: pipeline.sh PATH_OF_RUBATO
 #
 #   1. flush and gpipe on 2 to 4 stages have the bits of one process with as many micro-batches, losses,
-#      evaluations and checkpoint, with dropout, running statistics, residuals across cuts and frozen layers;
+#      evaluations and checkpoint, with dropout, clipped gradients, running statistics, residuals across cuts and frozen layers;
 #   2. a checkpoint continues on one process, data parallel and with another cut; eval reads it;
 #   3. a stop signal saves, and the run continues to the same bytes;
 #   4. kill -9 of a worker: all stages start again from copies in memory or the newest checkpoint, to the same bytes;
@@ -46,6 +46,20 @@ for run in drop-2 drop-3 conv-4; do
     told $run >b.txt
     cmp -s a.txt b.txt || fail "$run tells another story than $one: $(diff a.txt b.txt | head -4)"
     same $one $run
+done
+
+# The norm of all stages: gradients are far above it in the first steps.
+for model in drop conv; do
+    train $model $model-clip --set train.clip_norm=0.5
+    cmp -s $model-one/metrics.jsonl $model-clip/metrics.jsonl && fail "nothing is clipped"
+done
+pipe drop clip-3 3 'cut: [fc2, fc3]' --set train.clip_norm=0.5
+pipe conv clip-4 4 'cut: [layer1.1.conv2, layer3.0.conv2, fc]' --set train.clip_norm=0.5
+for run in clip-3:drop clip-4:conv; do
+    told "${run#*:}-clip" >a.txt
+    told "${run%:*}" >b.txt
+    cmp -s a.txt b.txt || fail "with train.clip_norm ${run%:*} tells another story: $(diff a.txt b.txt | head -4)"
+    same "${run#*:}-clip" "${run%:*}"
 done
 
 pipe drop more 3 'cut: [fc2, fc3]' --set train.steps=5
@@ -97,7 +111,7 @@ refused() { # SENTENCE WORKERS OPTIONS..
 refused 'start the job with -w 2' 3 --set 'train.pipeline={cut: [fc2]}'
 refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 --set 'train.pipeline={cut: [fc9]}'
 refused 'leave out train.ema' 2 --set 'train.pipeline={cut: [fc2]}' --set train.ema=0.9
-refused 'leave out train.clip_norm' 2 --set 'train.pipeline={cut: [fc2]}' --set train.clip_norm=1
+refused 'has no norm of all gradients' 2 --set 'train.pipeline={cut: [fc2], schedule: stash}' --set train.clip_norm=1 --set train.stale=true --set train.accumulate=1
 refused 'leave out --hosts' 2 --hosts localhost:1,far:1 --set 'train.pipeline={cut: [fc2]}'
 refused 'start it with -w' 1:2 --set 'train.pipeline={cut: [fc2]}'
 refused 'gives the weights of one worker' 2 --weights 127.0.0.1:0 --set 'train.pipeline={cut: [fc2]}'
@@ -129,8 +143,8 @@ timeout 300 "$rubato" train drop.yaml --out small -w 2 --set train.parallel=auto
 grep -q 'no way of 2 workers fits .*: data parallel .* which needs [0-9]* of the 1000 bytes of a worker, pipeline .* which needs' small.log || fail "nobody says what does not fit: $(cat small.log)"
 pipe drop roomy 2 'cut: [fc2]' --set train.memory=1GB
 refused 'stage [12] needs [0-9]* bytes, of which .* train.memory allows 1000' 2 --set 'train.pipeline={cut: [fc2]}' --set train.memory=1000
-train drop norm -w 2 --set train.parallel=auto --set train.clip_norm=1
-grep -q 'trains data parallel: a pipeline does not add the norms' norm.log || fail "auto does not say what is against a pipeline"
+train drop norm -w 2 --set train.parallel=auto --set train.ema=0.9
+grep -q 'trains data parallel: a pipeline keeps no moving means' norm.log || fail "auto does not say what is against a pipeline"
 cat >tied.yaml <<JOB
 name: tied
 model: {zoo: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}

@@ -47,6 +47,9 @@ place conv micro-2 2 'layer1.1: 2, layer3: 2' --set train.accumulate=3
 place conv conv-4 4 'layer2.0.downsample.0: 2, layer3: 3, layer4: 2, fc: 4, layer4.0.downsample.0: 1'
 place drop drop-2 2 'fc2: 2'
 alike conv-one conv-2
+train conv clip-one --set train.clip_norm=0.5
+place conv clip-2 2 'layer2.0.downsample.0: 2, layer3.0.downsample.0: 2, layer4.0.conv2: 2' --set train.clip_norm=0.5
+alike clip-one clip-2
 alike conv-one conv-4
 alike micro-one micro-2
 alike drop-one drop-2

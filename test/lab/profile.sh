@@ -84,9 +84,9 @@ timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --facts
 timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --facts devices.json >ways.txt 2>&1 || fail "ways: $(cat ways.txt)"
 has ways.txt 'least time: '
 has ways.txt 'predicted from profiles'
-sed 's/accumulate: 2/accumulate: 2, clip_norm: 1/' wide.yaml >clip.yaml
-timeout --foreground 300 "$rubato" plan clip.yaml --cluster cluster.yaml --facts devices.json >clip.txt 2>&1 || fail "clipped: $(cat clip.txt)"
-has clip.txt 'no pipeline is compared: a pipeline does not add the norms'
+sed 's/accumulate: 2/accumulate: 2, ema: 0.9/' wide.yaml >ema.yaml
+timeout --foreground 300 "$rubato" plan ema.yaml --cluster cluster.yaml --facts devices.json >ema.txt 2>&1 || fail "moving means: $(cat ema.txt)"
+has ema.txt 'no pipeline is compared: a pipeline keeps no moving means'
 timeout --foreground 300 "$rubato" plan wide.yaml --cluster cluster.yaml --goal money >money.txt 2>&1 || fail "measured: $(cat money.txt)"
 has money.txt 'least money: single on 1 x here'
 has money.txt 'measured here'

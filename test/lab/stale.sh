@@ -138,7 +138,7 @@ done
 refused 'accumulate. is 4, expected 1' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.accumulate=4
 refused '2 workers for stage 1, expected 1' 3 'cut: [fc2], workers: [2, 1], schedule: vertical' --set train.parallel=pipeline
 refused 'accumulate is 2, expected at least 3' 3 'cut: [fc2, fc3], schedule: 2bw' --set train.parallel=pipeline --set train.accumulate=2
-refused 'norms of its parts' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.clip_norm=1
+refused 'has no norm of all gradients' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.clip_norm=1
 
 # Epochs of 250 samples end within a batch: the stages drain behind it.
 pipe mlp epochs 3 'cut: [fc2, fc3], schedule: stash' --set train.eval_every=0 --set train.steps=0 --set train.epochs=2

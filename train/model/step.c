@@ -371,7 +371,7 @@ static ru_status finish(rui_stepper *w, ru_err *err)
     for (uint32_t k = 0; k < n; k++) {
         ru_build_update(&b, states[k], news[k]);
     }
-    rui_step_optimizer(&b, w->opt, s);
+    rui_step_optimizer(&b, w->opt, false, s);
     rui_step_ema(&b, w->opt, s);
     ru_build_output(&b, s->loss, "loss");
     if (s->correct.v != 0) {

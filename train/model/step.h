@@ -110,7 +110,9 @@ typedef struct ru_step_graph {
     ru_value_id loss;           /* f32 scalar: mean over the step */
     ru_value_id correct, count; /* f32 scalars: hits and rows judged; absent for mse */
     ru_value_id norm;           /* f32 scalar: gradient norm before clipping; absent without clip */
-    ru_value_id output;         /* evaluation: the model's output 0; absent in training */
+    ru_value_id
+        clip; /* a stage in place of that: f32 scalar input, by which gradients are scaled */
+    ru_value_id output; /* evaluation: the model's output 0; absent in training */
     /* Training with one micro-batch: the values with which forward ends
      * (ru_exe_options.forward). */
     ru_value_id forward[3];

@@ -54,7 +54,8 @@ RU_MUST_USE ru_status rui_step_groups_check(const ru_step_options *opt, const ru
                                             ru_err *err);
 
 /* Clipping, slots and update nodes for all parameters; fills lr, rates, step, norm. */
-void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *s);
+/* A stage gets the scale of its gradients from outside: the norm is of all stages. */
+void rui_step_optimizer(ru_build *b, const ru_step_options *opt, bool stage, ru_step_graph *s);
 
 /* Moving means of the parameters, after the optimizer's nodes. */
 void rui_step_ema(ru_build *b, const ru_step_options *opt, const ru_step_graph *s);

@@ -147,7 +147,7 @@ static ru_value_id pulled(ru_build *b, ru_value_id p, ru_value_id gradient, doub
     return sum;
 }
 
-void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *s)
+void rui_step_optimizer(ru_build *b, const ru_step_options *opt, bool stage, ru_step_graph *s)
 {
     const ru_optimizer *o = &opt->optimizer;
     s->lr = ru_build_input(b, "lr", ru_type_scalar(RU_F32));
@@ -164,7 +164,9 @@ void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *
         s->grads[k] = pulled(b, s->params[k], s->grads[k], opt->prox);
     }
     ru_value_id scale = {0};
-    if (opt->clip_norm > 0) {
+    if (opt->clip_norm > 0 && stage) {
+        s->clip = scale = ru_build_input(b, "clip", ru_type_scalar(RU_F32));
+    } else if (opt->clip_norm > 0) {
         ru_build_node(b, RU_OP_GlobalNorm, s->grads, s->n_params, NULL, &s->norm, 1);
         scale = ru_build_op1(b, RU_OP_ClipScale, s->norm,
                              (ru_attr[]){RU_AF(clip, opt->clip_norm), RU_A_END});

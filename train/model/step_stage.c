@@ -388,7 +388,7 @@ static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
     ru_build_init(&b, &w->g);
     rui_step_own_grads(&b, s);
     RU_TRY(ends(c, &b, err));
-    rui_step_optimizer(&b, w->opt, s);
+    rui_step_optimizer(&b, w->opt, true, s);
     RU_TRY(ru_build_finish(&b, err));
     RU_TRY(ru_graph_verify(&w->g, err));
     s->graph = w->g;

@@ -27,7 +27,10 @@ const char *ru_pipe_job_against(const ru_job *job)
         const char *why;
     } against[] = {
         {t->servers > 0, "has no sums that servers could add; leave out train.servers"},
-        {t->clip_norm > 0, "does not add the norms of its parts; leave out train.clip_norm"},
+        {t->clip_norm > 0 && t->parallel == RU_PARALLEL_PIPELINE &&
+             ru_pipe_flows_on((ru_pipe_schedule)t->pipeline.schedule),
+         "whose stages update at different times has no norm of all gradients; leave out "
+         "train.clip_norm, or take flush or gpipe"},
         {t->ema > 0, "keeps no moving means; leave out train.ema"},
         {t->histograms > 0, "writes no histograms; leave out train.histograms"},
         {t->batch_schedule.n > 0, "has one size of micro-batches; leave out train.batch_schedule"},
@@ -356,6 +359,11 @@ static void put_links(rui_pipe_worker *w)
             put_link(w, &l, ru_type_bytes(&e->type));
         }
     }
+    w->plan.norm = w->n_links;
+    for (uint32_t k = 0; k + 1 < w->seats.n && w->t.job->train.clip_norm > 0; k++) {
+        put_link(w, &(ru_pipe_link){.from = k, .to = w->seats.n - 1, .rank = 1}, 8);
+        put_link(w, &(ru_pipe_link){.from = w->seats.n - 1, .to = k, .rank = 1}, 8);
+    }
     w->plan.state = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
         ru_pipe_link l = {.from = first[k], .to = w->seats.n - 1, .rank = 2};
@@ -367,7 +375,7 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
 {
     const ru_stages *s = &w->stages;
     const uint32_t *workers = w->seats.workers;
-    uint64_t n = s->n;
+    uint64_t n = s->n + 2 * w->seats.n;
     for (uint32_t k = 0; k < s->n; k++) {
         n += workers[k] > 1 ? workers[k] * workers[k] : 0;
     }

@@ -713,6 +713,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     RU_TRY(w->course.on ? RU_OK : rui_news_take(w, (uint32_t)(step - w->first_step), err));
     RU_TRY(w->course.on ? parts_on(w, step, lr, &d, err) : parts(w, step, lr, &d, err));
     const ru_run_args args = {.seed = (uint64_t)t->job->train.seed, .step = step};
+    RU_TRY(rui_pipe_norm(w, (uint32_t)(step - w->first_step)));
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         RU_TRY(update(w, lr, &args, err));
     }

@@ -83,6 +83,7 @@ typedef struct rui_pipe_plan {
     uint32_t *news; /* [n_edges] the first of those of new values, if the edge is `held` */
     uint32_t *sum;  /* [stages] */
     uint32_t sums;  /* the first of all of them */
+    uint32_t norm;  /* of train.clip_norm: of each seat but the leader's, to the leader and back */
     uint32_t state; /* of stage 0 */
     int64_t *bytes; /* [n_links] of a piece; 0: unused */
 } rui_pipe_plan;
@@ -156,6 +157,7 @@ typedef struct rui_pipe_told {
 /* Of the micro-batches of a step. */
 typedef struct rui_pipe_sum {
     float loss, correct, count;
+    float norm; /* of the gradients of all stages */
 } rui_pipe_sum;
 
 typedef struct rui_pipe_worker {
@@ -238,6 +240,10 @@ void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
 
 /* worker_pipe_sum.c: compute thread, behind the last part back of a step */
 RU_MUST_USE ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err);
+
+/* train.clip_norm, behind that: the norm of the gradients of all stages, and what they are scaled
+ * by */
+RU_MUST_USE ru_status rui_pipe_norm(rui_pipe_worker *w, uint32_t round);
 
 /* worker_pipe_news.c: compute thread; `round` counts the steps of this process */
 RU_MUST_USE ru_status rui_news_open(rui_pipe_worker *w, ru_err *err);

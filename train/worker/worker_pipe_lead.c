@@ -276,7 +276,7 @@ ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err
     const rui_figures f = {.loss = (double)w->sum.loss,
                            .correct = t->step.correct.v != 0 ? (double)w->sum.correct : -1,
                            .count = (double)w->sum.count,
-                           .norm = -1};
+                           .norm = t->job->train.clip_norm > 0 ? (double)w->sum.norm : -1};
     const ru_run_report_step s = rui_trainer_step_report(t, &f, lr, step_ns);
     if (t->first_step_ns == 0) {
         t->first_step_ns = ru_clock_now().ns - ru_self_start_ns();

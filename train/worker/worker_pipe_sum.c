@@ -1,6 +1,8 @@
-/* The sums of the workers of a stage, on the compute thread. */
+/* The sums of the workers of a stage, and the norm of all stages, on the compute thread. */
+#include <math.h>
 #include <string.h>
 
+#include "exec/update.h"
 #include "train/worker/worker_pipe_impl.h"
 
 /* All gradients of an executable, one behind another. */
@@ -38,6 +40,62 @@ ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err)
         RU_TRY(k > 0 ? ru_exe_grads_add(w->at->home, spare, err) : RU_OK);
         if (k != own) {
             rui_flow_go(w, links + k * m + own, round);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status put_number(rui_pipe_worker *w, uint32_t link, uint32_t round, double x)
+{
+    void *piece;
+    RU_TRY(rui_flow_place(w, link, round, &piece));
+    memcpy(piece, &x, sizeof x);
+    rui_flow_go(w, link, round);
+    return RU_OK;
+}
+
+static ru_status get_number(rui_pipe_worker *w, uint32_t link, uint32_t round, double *x)
+{
+    void *piece;
+    RU_TRY(rui_flow_place(w, link, round, &piece));
+    memcpy(x, piece, sizeof *x);
+    rui_flow_go(w, link, round);
+    return RU_OK;
+}
+
+/* Each tells the leader its sum of squares; it adds them in the order of the seats, of several
+ * workers of a stage the first one's, and tells all. */
+ru_status rui_pipe_norm(rui_pipe_worker *w, uint32_t round)
+{
+    const rui_pipe_seats *s = &w->seats;
+    double most = w->t.job->train.clip_norm, own = 0, sum = 0;
+    uint32_t last = s->n - 1;
+    if (!(most > 0)) {
+        return RU_OK;
+    }
+    for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts && s->replica == 0; p++) {
+        own += ru_exe_grads_squares(p->home);
+    }
+    if (s->own == last) {
+        for (uint32_t k = 0; k < last; k++) {
+            double x;
+            RU_TRY(get_number(w, w->plan.norm + 2 * k, round, &x));
+            sum += x;
+        }
+        sum += own;
+        for (uint32_t k = 0; k < last; k++) {
+            RU_TRY(put_number(w, w->plan.norm + 2 * k + 1, round, sum));
+        }
+    } else {
+        RU_TRY(put_number(w, w->plan.norm + 2 * s->own, round, own));
+        RU_TRY(get_number(w, w->plan.norm + 2 * s->own + 1, round, &sum));
+    }
+    w->sum.norm = (float)sqrt(sum);
+    bool clips = (double)w->sum.norm > most;
+    for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts; p++) {
+        float *by = ru_exe_input(p->home, w->stages.at[p->stage].step.clip);
+        if (by != NULL) { /* the part learns */
+            *by = clips ? (float)(most / (double)w->sum.norm) : 1.0F;
         }
     }
     return RU_OK;

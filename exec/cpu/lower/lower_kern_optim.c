@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "exec/cpu/low/optim.h"
+#include "exec/update.h"
 
 enum { NORM_BLOCK = 16384 }; /* elements of one partial sum of the gradient norm: fixed */
 
@@ -313,6 +314,22 @@ ru_status rui_lower_kern_global_norm(rui_low *lo, const ru_node *n, ru_err *err)
                              .bufs = bufs,
                              .n_bufs = n->n_in + 2});
     return rui_done(lo);
+}
+
+double ru_exe_grads_squares(const ru_exe *e)
+{
+    const ru_exe_grad *g;
+    const ru_kern *kern = ru_kern_best();
+    double sum = 0.0;
+    for (uint32_t k = ru_exe_grads(e, &g); k-- > 0;) {
+        int64_t n = g[k].size_bytes / 4;
+        for (int64_t at = 0; at < n; at += NORM_BLOCK) {
+            sum +=
+                (double)kern->reduce(RU_KERN_RED_SUM_SQUARE, RU_F32, (const float *)g[k].data + at,
+                                     n - at < NORM_BLOCK ? n - at : NORM_BLOCK, 1, 0);
+        }
+    }
+    return sum;
 }
 
 typedef struct clip_state {
