@@ -302,12 +302,32 @@ static ru_status write_snapshot(rui_fed_server *s, const rui_fed_slot *slot, ru_
                                   slot->saved_bytes, slot->line.p, slot->line.n, err);
 }
 
+/* Who is there while no round goes on, as a line of RUN/federation.jsonl. Not under `lock`. */
+static ru_status write_clients(const rui_fed_server *s, uint32_t there, uint32_t resting,
+                               ru_err *err)
+{
+    char line[128];
+    int n = snprintf(
+        line, sizeof line,
+        "{\"schema\":\"rubato.fed.clients/1\",\"round\":%lld,\"there\":%u,\"resting\":%u}\n",
+        (long long)s->told, there, resting);
+    return rui_fed_snapshot_write(s->out, s->told, NULL, 0, line, n, err);
+}
+
 static ru_status next(void *self, ru_round *out, ru_err *err)
 {
     rui_fed_server *s = self;
     rui_fed_slot *slot = &s->slot;
     ru_mutex_lock(&s->lock);
     while (!slot->ready && slot->ended == NULL && slot->why.status == RU_OK) {
+        if (slot->waits) {
+            uint32_t there = slot->there, resting = slot->resting;
+            slot->waits = false;
+            ru_mutex_unlock(&s->lock);
+            RU_TRY(write_clients(s, there, resting, err));
+            ru_mutex_lock(&s->lock);
+            continue;
+        }
         if (slot->masked == RUI_MASKED) { /* the loop thread leaves it alone meanwhile */
             ru_err why = {0};
             ru_mutex_unlock(&s->lock);

@@ -312,6 +312,7 @@ static void look_at_bodies(rui_fed_server *s, ru_time now)
                            now);
         }
     }
+    rui_fed_tell_clients(s);
     ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_BODIES,
                   ru_time_after(now, 5 * second_ns));
 }

@@ -51,6 +51,9 @@ typedef struct rui_fed_welcome {
 typedef struct rui_fed_slot {
     bool ready, kept, ending;
     bool spent; /* ended, because another round would tell too much */
+    bool
+        waits; /* no round goes on, and other clients are there or out of their hours than before */
+    uint32_t there, resting; /* of the last `waits`; written by the loop thread */
     rui_masked masked;
     ru_err unmask;     /* why masks could not be taken off */
     const char *ended; /* "done", "stopped" */
@@ -130,6 +133,8 @@ void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, r
 void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* s->sum has the updates of these clients: the values of the round that follows. */
 void rui_fed_merged(rui_fed_server *s, const ru_fed_list *l, ru_time now);
+/* The main thread is told who is there, if no round tells it and somebody rests. */
+void rui_fed_tell_clients(rui_fed_server *s);
 /* The main thread is told to take the masks off the sum; rui_secure_unmasked follows. */
 void rui_fed_unmask(rui_fed_server *s);
 /* The main thread is told that the job is over. */

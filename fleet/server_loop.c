@@ -236,6 +236,21 @@ static uint32_t resting(const rui_fed_server *s)
     return n;
 }
 
+void rui_fed_tell_clients(rui_fed_server *s)
+{
+    uint32_t n = resting(s);
+    bool waits = s->round == 0 || s->waits_for != 0;
+    if (!waits || (n == s->slot.resting && (n == 0 || s->there == s->slot.there))) {
+        return;
+    }
+    ru_mutex_lock(&s->lock);
+    s->slot.waits = true;
+    s->slot.there = s->there;
+    s->slot.resting = n;
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+}
+
 /* One line of JSON about a round that was merged. */
 static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_text *t)
 {

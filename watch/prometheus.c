@@ -121,11 +121,13 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
     }
     if (t->round.here > 0) {
         put_one(out, "rubato_federation_here_clients", "gauge",
-                "Clients that were there at the end of the last round.", (double)t->round.here);
+                "Clients that were there at the end of the last round, or are while none goes on.",
+                (double)t->round.here);
     }
     if (t->round.resting > 0) {
         put_one(out, "rubato_federation_resting_clients", "gauge",
-                "Clients that were out of their hours at the end of the last round.",
+                "Clients that were out of their hours at the end of the last round, or are while "
+                "none goes on.",
                 (double)t->round.resting);
     }
     if (t->round.epsilon > 0) {

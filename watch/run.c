@@ -213,6 +213,13 @@ static void take_round(ru_watch_totals *t, const json_t *o)
                               .epsilon = fmax(number(o, "epsilon"), 0)};
 }
 
+/* While no round goes on. */
+static void take_clients(ru_watch_totals *t, const json_t *o)
+{
+    t->round.here = whole(o, "there", 0);
+    t->round.resting = whole(o, "resting", 0);
+}
+
 static void take_follow(ru_watch_totals *t, const json_t *o)
 {
     t->follow = (ru_top_follow){.told = true,
@@ -247,6 +254,8 @@ static void take_line(ru_watch *w, const json_t *o)
         take_event(w, o);
     } else if (strcmp(schema, "rubato.fed.round/1") == 0) {
         take_round(&w->t, o);
+    } else if (strcmp(schema, "rubato.fed.clients/1") == 0) {
+        take_clients(&w->t, o);
     } else if (strcmp(schema, "rubato.follow/1") == 0) {
         take_follow(&w->t, o);
     } else if (strcmp(schema, "rubato.measured/1") == 0) {

@@ -187,6 +187,22 @@ static void save_text(const rig *r, const char *name, const char *text)
     save(ru_path_join(&r->s->arena, r->dir, name), &t);
 }
 
+/* Before the first round, and while none goes on. */
+static void test_clients(void **state)
+{
+    rig r;
+    ru_top view;
+    set_up(&r, state);
+    save_text(&r, "metrics.jsonl", "");
+    save_text(&r, "federation.jsonl",
+              "{\"schema\":\"rubato.fed.clients/1\",\"round\":0,\"there\":6,\"resting\":3}\n");
+    ru_text out = ru_text_arena(&r.s->arena);
+    ru_watch_prometheus(look(&r, &view), &view, &out);
+    assert_memory_equal(line_of(out.p, "rubato_federation_here_clients"), "6\n", 2);
+    assert_memory_equal(line_of(out.p, "rubato_federation_resting_clients"), "3\n", 2);
+    assert_null(strstr(out.p, "rubato_federation_answers"));
+}
+
 static void test_prometheus(void **state)
 {
     rig r;
@@ -298,6 +314,10 @@ static void test_json(void **state)
     ru_top_draw(&back, 24, 80, &drawn);
     assert_non_null(strstr(
         drawn.p, "last round: 4 of 5 clients in time, 7 are here, 2 out of hours, epsilon 1.25\n"));
+    back.round.asked = 0; /* no round is merged */
+    drawn = ru_text_arena(&arena);
+    ru_top_draw(&back, 24, 80, &drawn);
+    assert_non_null(strstr(drawn.p, "no round yet: 7 clients are here, 2 out of hours\n"));
     assert_string_equal(back.events[0], "one?[2J");
     assert_string_equal(back.causes[0], "rank 3 is slow");
     assert_null(back.ended);
@@ -359,5 +379,5 @@ static void test_http(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(watch_run, T(test_totals), T(test_waits), T(test_prometheus), cmocka_unit_test(test_json),
-         T(test_http))
+RU_TESTS(watch_run, T(test_totals), T(test_waits), T(test_clients), T(test_prometheus),
+         cmocka_unit_test(test_json), T(test_http))

@@ -94,6 +94,10 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
             ru_text_putf(&line, ", epsilon %.4g", t->round.epsilon);
         }
         put_line(out, columns, rows, line.p);
+    } else if (t->round.resting > 0) {
+        ru_text_putf(&line, "no round yet: %lld clients are here, %lld out of hours",
+                     (long long)t->round.here, (long long)t->round.resting);
+        put_line(out, columns, rows, line.p);
     }
     line = ru_text_into(buf, sizeof buf);
     if (t->follow.told) {

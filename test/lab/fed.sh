@@ -235,7 +235,7 @@ later() { # WHEN
 }
 says() { # LOG TEXT
     for _ in $(seq 1 6000); do
-        grep -q "$2" "$1" && return
+        grep -qs "$2" "$1" && return
         sleep 0.05
     done
     fail "$1 does not say '$2': $(tail -5 "$1")"
@@ -246,11 +246,14 @@ address_of hours
 carol "$(later '+2 hours')-$(later '+3 hours')"
 says hours.log 'client carol is out of its hours for [12]:[0-9][0-9] h'
 says carol.log 'client carol is out of its hours, .* UTC'
+says hours/federation.jsonl 'fed.clients/1.*"resting":1'
+grep -q '0 are here and 1 are out of their hours' <<<"$("$rubato" explain hours)" || fail "explain does not know who rests before the first round"
+grep -q 'no round yet: 0 clients are here, 1 out of hours' <<<"$("$rubato" top hours --once)" || fail "top does not know who rests before the first round"
 "$rubato" fed join "$address" --token-file alice.token --data alice.yaml -t 1 --memory 4GB --hours "$(later '-2 hours')-$(later '+2 hours')" >>alice.log 2>&1 &
 join bob
 wait $server || fail "a client that rests ends the job: $(tail -5 hours.log)"
 wait $carol || fail "a client that rests ends with $?: $(tail -5 carol.log)"
-[[ $(grep -c '"resting":1' hours/federation.jsonl) -eq 4 ]] || fail "it is not counted: $(cat hours/federation.jsonl)"
+[[ $(grep -c 'fed.round/1.*"resting":1' hours/federation.jsonl) -eq 4 ]] || fail "it is not counted: $(cat hours/federation.jsonl)"
 grep -q '1 clients are out of their hours' <<<"$("$rubato" explain hours)" || fail "explain does not know who rests"
 grep -q '1 out of hours' <<<"$("$rubato" top hours --once)" || fail "top does not know who rests"
 serve morning --set federated.rounds=2 --set federated.per_round=3

@@ -1,6 +1,7 @@
 #include "tool/explain/explain_rounds.h"
 
 #include <jansson.h>
+#include <string.h>
 
 #include "env/file/file.h"
 #include "plan/fleet/pick.h"
@@ -67,6 +68,24 @@ static void put_tiers(const json_t *clients, ru_table *t)
     ru_table_raw(t, x.n > 0 ? text : "-", json);
 }
 
+/* now: who is there since the last of these rounds; NULL: that round tells it. */
+static void show_resting(const json_t *rounds, const json_t *now, const ru_tell *out)
+{
+    const json_t *of = now != NULL ? now : json_array_get(rounds, json_array_size(rounds) - 1);
+    int64_t rest = whole(of, "resting");
+    if (rest > 0 && now != NULL) {
+        ru_tell_i64(out, "resting", rest);
+        ru_text_putf(
+            out->text,
+            "  while it waits for clients, %lld are here and %lld are out of their hours\n",
+            (long long)whole(of, "there"), (long long)rest);
+    } else if (rest > 0) {
+        ru_tell_i64(out, "resting", rest);
+        ru_text_putf(out->text, "  %lld clients are out of their hours in the last of them\n",
+                     (long long)rest);
+    }
+}
+
 static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     static const char *const cols[] = {"round",          "took",  "sent", "answers",
@@ -97,12 +116,6 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tel
                      "federated.privacy.delta,\n  to those who do not know in which rounds it was "
                      "(federation.jsonl does);\n  it does not cover the losses and accuracies "
                      "that clients report, nor what the server itself sees");
-    }
-    int64_t rest = whole(json_array_get(rounds, n - 1), "resting");
-    if (rest > 0) {
-        ru_tell_i64(out, "resting", rest);
-        ru_text_putf(out->text, "  %lld clients are out of their hours in the last of them\n",
-                     (long long)rest);
     }
     if (json_object_get(json_array_get(rounds, n - 1), "masked") != NULL) {
         ru_tell_note(out, "masked_note",
@@ -181,11 +194,17 @@ ru_status rui_explain_rounds(const char *run, ru_arena *arena, const ru_tell *ou
         return RU_OK;
     }
     RU_TRY(ru_file_read(path, 0, arena, &text, &size, err));
-    json_t *rounds = json_array(), *seen = json_object();
+    json_t *rounds = json_array(), *seen = json_object(), *now = NULL;
     ru_str rest = ru_str_n(text, size), one;
     while (ru_str_next(&rest, '\n', &one)) {
         json_t *o = json_loadb(one.p, (size_t)one.n, 0, NULL);
+        const char *schema = json_string_value(json_object_get(o, "schema"));
+        bool clients = schema != NULL && strcmp(schema, "rubato.fed.clients/1") == 0;
         if (o != NULL) { /* NULL: the torn line of a kill */
+            json_decref(now);
+            now = clients ? json_incref(o) : NULL;
+        }
+        if (o != NULL && !clients) {
             keep(rounds, o);
         }
         json_decref(o);
@@ -195,6 +214,10 @@ ru_status rui_explain_rounds(const char *run, ru_arena *arena, const ru_tell *ou
         st = show_rounds(rounds, arena, out, err);
         st = st == RU_OK ? show_clients(rounds, seen, arena, out, err) : st;
     }
+    if (st == RU_OK && (now != NULL || json_array_size(rounds) > 0)) {
+        show_resting(rounds, now, out);
+    }
+    json_decref(now);
     json_decref(rounds);
     json_decref(seen);
     return st;
