@@ -11,6 +11,11 @@
 #define GEMM_IS_u32      uint32_t
 #define GEMM_IS_u64      uint64_t
 #define GEMM_T           GEMM_JOIN(GEMM_IS_, GEMM_OF)
+#define GEMM_AT_f32      uint32_t
+#define GEMM_AT_f64      uint64_t
+#define GEMM_AT_u32      uint32_t
+#define GEMM_AT_u64      uint64_t
+#define GEMM_AT          GEMM_JOIN(GEMM_AT_, GEMM_OF) /* of the size of a number */
 #define GEMM_FN_f32      rui_kern_gemm_f32
 #define GEMM_FN_f64      rui_kern_gemm64
 #define GEMM_FN_u32      rui_kern_gemm_u32
@@ -422,6 +427,237 @@ static void columns_few(bool narrow, int64_t n, const thin_call *f, const GEMM_T
     }
 }
 
+/* -- short sums ----------------------------------------------------------------------------------
+ *
+ * With AVX-512: many lines of a few numbers, where one line would not fill a vector. */
+
+enum { SHORT_MOST = 4 * GEMM_W };
+
+#if defined(__AVX512F__)
+/* Lanes `at` of low and high, one behind the other; of low alone; those not in `mask` are 0. */
+RU_KERN_INLINE gemm_v taken(gemm_v low, gemm_v high, __m512i at)
+{
+    const __m512i a = (__m512i)low, b = (__m512i)high;
+    return sizeof(GEMM_T) == 4 ? (gemm_v)_mm512_permutex2var_epi32(a, at, b)
+                               : (gemm_v)_mm512_permutex2var_epi64(a, at, b);
+}
+
+RU_KERN_INLINE gemm_v taken_some(gemm_v v, __m512i at, uint32_t mask)
+{
+    const __m512i a = (__m512i)v;
+    return sizeof(GEMM_T) == 4 ? (gemm_v)_mm512_maskz_permutexvar_epi32((__mmask16)mask, at, a)
+                               : (gemm_v)_mm512_maskz_permutexvar_epi64((__mmask8)mask, at, a);
+}
+
+/* Numbers of x and y by turns, `bytes` each within 16 bytes, added. */
+RU_KERN_INLINE gemm_v added_near(const int64_t bytes, gemm_v x, gemm_v y)
+{
+    const __m512i a = (__m512i)x, b = (__m512i)y;
+    return bytes == 4 ? (gemm_v)_mm512_unpacklo_epi32(a, b) + (gemm_v)_mm512_unpackhi_epi32(a, b)
+                      : (gemm_v)_mm512_unpacklo_epi64(a, b) + (gemm_v)_mm512_unpackhi_epi64(a, b);
+}
+
+/* The 16 bytes of x and then those of y, neighbours added. */
+RU_KERN_INLINE gemm_v added_far(gemm_v x, gemm_v y)
+{
+    const __m512i a = (__m512i)x, b = (__m512i)y;
+    return (gemm_v)_mm512_shuffle_i64x2(a, b, 0x88) + (gemm_v)_mm512_shuffle_i64x2(a, b, 0xdd);
+}
+
+/* Sums of GEMM_W lines, `room` lanes of a vector each, so that v has `room` vectors. */
+RU_KERN_INLINE gemm_v lanes_added(const int64_t room, gemm_v v[GEMM_W])
+{
+    enum { FOUR = sizeof(GEMM_T) == 4 };
+    const int64_t pairs = FOUR ? room / 2 : room, near = pairs / 2;
+    gemm_v two[GEMM_W / 2], q[4], far[2];
+#pragma GCC unroll 8
+    for (int64_t i = 0; FOUR && i < pairs; i++) {
+        two[i] = added_near(4, v[2 * i], v[2 * i + 1]);
+    }
+    const gemm_v *from = FOUR ? two : v;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < near; i++) {
+        q[i] = added_near(8, from[2 * i], from[2 * i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < near / 2; i++) {
+        far[i] = added_far(q[2 * i], q[2 * i + 1]);
+    }
+    return near == 1 ? q[0] : near == 2 ? far[0] : added_far(far[0], far[1]);
+}
+
+/* Where lanes_added leaves the sum of each line. */
+RU_KERN_INLINE __m512i lanes_order(const int64_t room)
+{
+    enum { NEAR = 16 / sizeof(GEMM_T) };
+    GEMM_AT at[GEMM_W];
+    for (int64_t i = 0; i < GEMM_W; i++) {
+        const int64_t a = i / (2 * NEAR), b = i / 2 % NEAR, c = i % 2;
+        at[i] = (GEMM_AT)(room == GEMM_W       ? i
+                          : 2 * room == GEMM_W ? a * 2 * NEAR + c * NEAR + b
+                                               : i % 4 * NEAR + i / 4);
+    }
+    return _mm512_loadu_si512(at);
+}
+
+/* One column: y(i) of lines of k <= SHORT_MOST numbers, which stand side by side; `room` lanes a
+ * line, several vectors if it is all of a vector. */
+RU_KERN_INLINE void short_lines(const int64_t room, const thin_call *f, const GEMM_T *m,
+                                int64_t outs)
+{
+    const int64_t k = f->k, lines = GEMM_W / room;
+    const bool full = k == room;
+    GEMM_T some[GEMM_W * SHORT_MOST + GEMM_W], x[GEMM_W] = {0};
+    GEMM_AT at[GEMM_W] = {0};
+    uint32_t mask = 0;
+    for (int64_t i = 0; room < GEMM_W && i < GEMM_W; i++) {
+        const bool has = i % room < k;
+        at[i] = has ? (GEMM_AT)(i / room * k + i % room) : 0;
+        x[i] = has ? f->x[i % room] : 0;
+        mask |= (uint32_t)has << i;
+    }
+    const __m512i spread = _mm512_loadu_si512(at), order = lanes_order(room);
+    const gemm_v by = vload(x);
+    for (int64_t i = 0; i < outs; i += GEMM_W) {
+        const int64_t rows = kv_min_i64(GEMM_W, outs - i);
+        const GEMM_T *from = m + i * k;
+        gemm_v v[GEMM_W] = {{0}};
+        if (rows < GEMM_W || (outs - i - GEMM_W + lines) * k < GEMM_W) {
+            memcpy(some, from, sizeof(GEMM_T) * (size_t)(rows * k));
+            memset(some + rows * k, 0, sizeof(GEMM_T) * (size_t)((GEMM_W - rows) * k + GEMM_W));
+            from = some;
+        }
+        for (int64_t p = 0; p < k; p += room < GEMM_W ? k : GEMM_W) {
+            const int64_t n = kv_min_i64(GEMM_W, k - p);
+            const gemm_v its = room < GEMM_W ? by : load_some(f->x + p, n);
+#pragma GCC unroll 16
+            for (int64_t r = 0; r < room; r++) {
+                const GEMM_T *a = from + r * lines * k + p;
+                v[r] += its * (room == GEMM_W ? load_some(a, n)
+                               : full         ? vload(a)
+                                              : taken_some(vload(a), spread, mask));
+            }
+        }
+        gemm_v sum = lanes_added(room, v) * f->alpha;
+        sum = room < GEMM_W ? taken_some(sum, order, 0xffff) : sum;
+        put_some(f->y + i, sum, rows, false);
+    }
+}
+
+/* Few columns: C is one line of numbers, a vector of them comes from few rows. Their numbers of A
+ * stand within two vectors, those of a transposed A within one, of each p; B repeats with every
+ * n-th vector. Sums run as those of tiles. Gives the first row that it left. */
+enum { FLAT_COLUMNS = 12, FLAT_SUMS = 8 };
+
+RU_KERN_INLINE int64_t flat_rows(const int64_t sums, const ru_kern_gemm64 *g, int64_t m0,
+                                 int64_t m1, GEMM_T *work)
+{
+    const int64_t n = g->n, k = sums > 0 ? sums : g->k, step = sums > 0 ? k : 1;
+    const GEMM_T *b = (const void *)g->b, *a = (const GEMM_T *)(const void *)g->a + m0 * step;
+    GEMM_AT *at = (GEMM_AT *)(void *)(work + n * k * GEMM_W);
+    int64_t first[FLAT_COLUMNS], i = m0;
+    for (int64_t v = 0; v < n; v++) {
+        first[v] = v * GEMM_W / n;
+        for (int64_t lane = 0; lane < GEMM_W; lane++) {
+            const int64_t row = (v * GEMM_W + lane) / n, col = v * GEMM_W + lane - row * n;
+            for (int64_t p = 0; p < k; p++) {
+                const int64_t to = (v * k + p) * GEMM_W + lane;
+                work[to] = b[p * g->b_row + col * g->b_col];
+                at[to] = (GEMM_AT)((row - first[v]) * step + (sums > 0 ? p : 0));
+            }
+        }
+    }
+    GEMM_T *c = (GEMM_T *)(void *)g->c + m0 * n;
+    for (; i + GEMM_W <= m1 && (g->m - i - GEMM_W) * step >= 2 * GEMM_W; i += GEMM_W) {
+        for (int64_t v = 0; v < n; v++, c += GEMM_W) {
+            const GEMM_T *from = a + first[v] * step, *by = work + v * k * GEMM_W;
+            const GEMM_AT *its = at + v * k * GEMM_W;
+            gemm_v sum = {0}, low = sum, high = sum;
+            if (sums > 0) {
+                low = vload(from);
+                high = vload(from + GEMM_W);
+            }
+#pragma GCC unroll 8
+            for (int64_t p = 0; p < k; p++) {
+                const gemm_v x = sums > 0 ? low : vload(from + p * g->a_col);
+                const __m512i lanes = _mm512_loadu_si512(its + p * GEMM_W);
+                sum += (sums > 0 ? taken(x, high, lanes) : taken_some(x, lanes, 0xffff)) *
+                       vload(by + p * GEMM_W);
+            }
+            vstore(c, sum * (GEMM_T)g->alpha);
+        }
+        a += GEMM_W * step;
+    }
+    return i;
+}
+#endif
+
+/* Did short_lines take these lines of the only column? */
+static bool short_column(const thin_call *f, const GEMM_T *m, int64_t step, int64_t outs)
+{
+#if defined(__AVX512F__)
+    enum { HALF = GEMM_W / 2, QUARTER = GEMM_W / 4 };
+    if (f->k <= SHORT_MOST && step == f->k && f->y_step == 1 && !f->add) {
+        if (f->k <= QUARTER) {
+            short_lines(QUARTER, f, m, outs);
+        } else if (f->k <= HALF) {
+            short_lines(HALF, f, m, outs);
+        } else {
+            short_lines(GEMM_W, f, m, outs);
+        }
+        return true;
+    }
+#endif
+    (void)f, (void)m, (void)step, (void)outs;
+    return false;
+}
+
+/* Does flat_rows pay? Of the whole product: rows that it leaves must not go to `thin`. */
+static bool is_flat(const ru_kern_gemm64 *g)
+{
+#if defined(__AVX512F__)
+    int64_t rows = 0; /* that one vector of C touches at most */
+    if (g->n < 2 || g->n > FLAT_COLUMNS || g->m < 8 * GEMM_W || g->c_row != g->n) {
+        return false;
+    }
+    for (int64_t at = 0; at < g->n * GEMM_W; at += GEMM_W) {
+        const int64_t its = (at + GEMM_W - 1) / g->n - at / g->n + 1;
+        rows = rows > its ? rows : its;
+    }
+    return g->a_row == 1 ? g->k <= FLAT_SUMS || (g->n <= 3 && g->k <= SHORT_MOST)
+                         : g->a_col == 1 && g->a_row == g->k && g->k <= FLAT_SUMS &&
+                               rows * g->k <= 2 * GEMM_W;
+#else
+    (void)g;
+    return false;
+#endif
+}
+
+/* The first row behind those that flat_rows took. */
+static int64_t flat(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, GEMM_T *work)
+{
+#if defined(__AVX512F__)
+#define FLAT_CASE(k) \
+    case k:          \
+        return flat_rows(k, g, m0, m1, work);
+    switch (g->a_row == 1 ? 0 : g->k) {
+        FLAT_CASE(1)
+        FLAT_CASE(2)
+        FLAT_CASE(3)
+        FLAT_CASE(4)
+        FLAT_CASE(5)
+        FLAT_CASE(6)
+        FLAT_CASE(7)
+        FLAT_CASE(8)
+    default:
+        return flat_rows(0, g, m0, m1, work);
+    }
+#else
+    (void)g, (void)m1, (void)work;
+    return m0;
+#endif
+}
+
 /* Results i0 .. i1, c_first .. c_end of few columns (M is A), or of few rows (M is B). */
 static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, int64_t c_first,
                  int64_t c_end, GEMM_T *work)
@@ -432,6 +668,7 @@ static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, i
     const int64_t line = column ? g->a_row : g->b_col, along = column ? g->a_col : g->b_row;
     const int64_t x_step = column ? g->b_row : g->a_col, x_next = column ? g->b_col : g->a_row;
     const bool lines = along == 1 && (g->k > 1 || line != 1);
+    const bool one = (column ? g->n : g->m) == 1;
     const bool narrow = (column ? g->m : g->n) <= 4 * GEMM_W; /* of all, not of this part */
     for (int64_t k0 = 0; k0 < g->k; k0 += K_MOST) {
         thin_call f = {.x = x + k0 * x_step + c_first * x_next,
@@ -462,6 +699,9 @@ static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, i
                 const int64_t n = kv_min_i64(FEW_AT_ONCE, c_end - c);
                 f.x = near_x + (c - c_first) * f.k_most;
                 f.y = ((GEMM_T *)(void *)g->c) + i * f.y_step + c * f.y_next;
+                if (lines && one && short_column(&f, from, line, outs)) {
+                    continue;
+                }
                 if (lines) {
                     lines_sum(n, &f, from, line, outs);
                 } else {
@@ -498,7 +738,10 @@ void RUI_K(GEMM_JOIN(GEMM_FN_, GEMM_OF))(const ru_kern_gemm64 *g, int64_t m0, in
     for (int64_t i = m0; i < m1 && g->k == 0; i++) {
         memset(((GEMM_T *)(void *)g->c) + i * g->c_row + n0, 0, sizeof(GEMM_T) * (size_t)(n1 - n0));
     }
-    if (g->k > 0 && m0 < m1 && n0 < n1 && (is_thin(g, true) || is_thin(g, false))) {
+    if (g->k > 0 && is_flat(g)) {
+        m0 = n0 == 0 && n1 == g->n ? flat(g, m0, m1, b) : m0;
+        in_place = m1 - m0 <= GEMM_MR && g->b_col == 1;
+    } else if (g->k > 0 && m0 < m1 && n0 < n1 && (is_thin(g, true) || is_thin(g, false))) {
         if (is_thin(g, true) && !(g->m == 1 && g->n > 1 && is_thin(g, false))) {
             thin(g, true, m0, m1, n0, n1, b);
         } else {

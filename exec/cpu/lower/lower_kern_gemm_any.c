@@ -20,6 +20,7 @@ typedef struct any_state {
     rui_finish finish;
 } any_state;
 
+enum { LINE = 512 }; /* numbers of short rows that are finished together */
 enum { G_A, G_B, G_BIAS, G_RESIDUAL, G_Y, G_WORK, G_BUFS };
 
 #define ADD_BIAS(T, name)                                                  \
@@ -73,6 +74,22 @@ static void finish_row(const any_state *s, const void *bias, const void *residua
     }
 }
 
+/* The same bias to each row of doubles, many short rows at a time. */
+static void add_rows(const any_state *s, const double *bias, double *y, int64_t rows)
+{
+    double line[LINE];
+    const int64_t n = s->g.n, most = LINE / n, some = most < rows ? most : rows;
+    for (int64_t i = 0; i < some; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            line[i * n + j] = s->beta * bias[j * s->bias_col];
+        }
+    }
+    for (int64_t i = 0; i < rows; i += some) {
+        const int64_t its = (some < rows - i ? some : rows - i) * n;
+        ru_kern_numbers_best()->map2(RU_KERN_MAP2_Add, y + i * n, 1, line, 1, y + i * n, its);
+    }
+}
+
 /* A column is finished as one row: its numbers stand side by side. */
 static void finish(const any_state *s, const void *bias, const void *residual, void *y, int64_t m0,
                    int64_t m1, int64_t n0, int64_t n1)
@@ -82,6 +99,11 @@ static void finish(const any_state *s, const void *bias, const void *residual, v
         row.bias_col = s->bias_row;
         row.g.c_row = 0;
         finish_row(&row, bias, residual, y, 0, m0, m1);
+        return;
+    }
+    if (s->t == RU_F64 && bias != NULL && residual == NULL && s->finish.act == 0 &&
+        s->bias_row == 0 && n0 == 0 && n1 == s->g.n && n1 <= LINE) {
+        add_rows(s, bias, (double *)y + m0 * n1, m1 - m0);
         return;
     }
     for (int64_t i = m0; i < m1; i++) {
@@ -213,11 +235,13 @@ static bool packed_pays(rui_low *lo, const any_state *s, const ru_node *n)
            (b->kind == RU_VALUE_CONST || (b->kind == RU_VALUE_STATE && rui_inference(lo)));
 }
 
-/* Floats: where oneDNN is slower. Whole numbers: alone, as no one fuses anything into them. */
+/* Floats: where oneDNN is slower, and sums of nothing. Whole numbers: alone, as no one fuses
+ * anything into them. */
 static bool pays(rui_low *lo, const any_state *s, const ru_node *n)
 {
     if (s->t == RU_F32) {
-        return (s->g.n == 1 || s->g.m == 1) && !rui_bf16(lo) && !packed_pays(lo, s, n);
+        return (s->g.n == 1 || s->g.m == 1 || s->g.k == 0) && !rui_bf16(lo) &&
+               !packed_pays(lo, s, n);
     }
     return s->t == RU_F64 || (!s->finished && s->g.alpha == 1.0);
 }

@@ -148,7 +148,8 @@ static void narrow_products(void **state)
         ru_value_id a = input(&t, "a", ru_type_make(d, 2, a_dims));
         ru_value_id b = input(&t, "b", ru_type_make(d, 2, b_dims)), c = {0};
         if (full) {
-            c = input(&t, "c", ru_type_make(d, 2, s));
+            const bool row = k % 5 < 2; /* the same to each row */
+            c = input(&t, "c", ru_type_make(d, row ? 1 : 2, row ? s + 1 : s));
         }
         const ru_attr attrs[] = {RU_AI(transA, ta), RU_AI(transB, tb), RU_AF(alpha, 0.5),
                                  RU_AF(beta, k % 3 == 0 ? 2.0 : 1.0), RU_A_END};
@@ -175,6 +176,7 @@ static void products_of_any_type(void **state)
         {2, 1, {83, 40}, {40}},          {1, 1, {900}, {900}},
         {3, 1, {2, 9, 13}, {13}},        {1, 3, {8}, {5, 8, 31}},
         {2, 2, {5, 0}, {0, 1}},          {3, 2, {2, 4, 0}, {0, 1}},
+        {2, 2, {7, 0}, {0, 9}},          {3, 3, {2, 4, 0}, {2, 0, 5}},
     };
     static const ru_dtype types[] = {RU_I32, RU_U32, RU_I64, RU_U64, RU_F32, RU_F64};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * RU_ARRAY_LEN(types); k++) {
