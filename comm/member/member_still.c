@@ -105,7 +105,10 @@ static void stood_still(ru_member *m, ru_effects *fx)
         }
         m->planned = m->now;
     }
-    if (m->view.n > 1 && rui_m_since(m, m->told.ran_at) >= rui_m_replaced_after_ns(m)) {
+    /* The first bound is below every answer of the second, which looks at the view. */
+    int64_t quiet_ns = rui_m_since(m, m->told.ran_at);
+    if (m->view.n > 1 && quiet_ns >= m->opt.dead_ns - m->opt.suspect_ns &&
+        quiet_ns >= rui_m_replaced_after_ns(m)) {
         unsure(m, fx);
     }
     if (unheard(m)) {
