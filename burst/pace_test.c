@@ -5,19 +5,22 @@
 #include <math.h>
 #include <string.h>
 
+#include "burst/pace_impl.h"
 #include "test/test.h"
 
 enum { CLIENTS_MAX = 64, HEARD_MAX = 8192 };
 
 static const int64_t tick_ns = 100000000;
+static const double disk_bytes = 30000; /* of a request, where there is a disk */
 static const double mean_s = 0.004; /* of a request on the whole of 0.4 cores: 1.6 ms of a core */
 static const ru_pace_options machine = {
-    .resource = "cpu",
-    .rules = {.earn = 2.4 / 3600, .cap = 57.6, .burst = 0.4 / 60},
-    .begin = {.earned = 57},
+    .at = {{.name = "cpu",
+            .rules = {.earn = 2.4 / 3600, .cap = 57.6, .burst = 0.4 / 60},
+            .begin = {.earned = 57},
+            .servers = 1,
+            .rate_min = 0.002 / 60}},
+    .n = 1,
     .clock = 60,
-    .servers = 1,
-    .rate_min = 0.002 / 60,
     .slo_s = 0.15,
     .quantile = 0.95,
     .margin = 0.15, /* windows of 4 s have few requests */
@@ -36,9 +39,10 @@ typedef struct world {
     double next[CLIENTS_MAX];   /* when each client asks; open: next[0], the next one that comes */
     double latency[HEARD_MAX], end[HEARD_MAX];
     uint32_t n, clients;
-    double rate, think_s, used_s; /* rate > 0: open */
-    double longer;                /* than what was profiled each request takes */
-    double tokens;                /* that the machine counts for one of ours; 0: 1 */
+    double rate, think_s, used_s;              /* rate > 0: open */
+    double longer;                             /* than what was profiled each request takes */
+    double tokens;                             /* that the machine counts for one of ours; 0: 1 */
+    double disk_rate, disk_free_at, disk_used; /* behind the processor; requests without: rate 0 */
     uint32_t windows, kept, alarms, slow, open;
     double off, offs, alarm_level;
     ru_pace_record last;
@@ -59,10 +63,17 @@ static void play(world *w, double until)
         double took = mean_s * w->longer * ru_rng_exponential(&w->rng) * 0.4 / w->cores;
         w->free_at = begin + took;
         w->used_s += took * w->cores;
-        w->end[w->n] = w->free_at;
-        w->latency[w->n++] = w->free_at - w->next[first];
+        double end = w->free_at;
+        if (w->disk_rate > 0) {
+            double bytes = disk_bytes * ru_rng_exponential(&w->rng);
+            w->disk_free_at = fmax(end, w->disk_free_at) + bytes / w->disk_rate;
+            w->disk_used += bytes;
+            end = w->disk_free_at;
+        }
+        w->end[w->n] = end;
+        w->latency[w->n++] = end - w->next[first];
         w->next[first] = w->rate > 0 ? w->next[first] + ru_rng_exponential(&w->rng) / w->rate
-                                     : w->free_at + w->think_s * ru_rng_exponential(&w->rng);
+                                     : end + w->think_s * ru_rng_exponential(&w->rng);
     }
 }
 
@@ -77,19 +88,20 @@ static void load(world *w, uint32_t clients, double rate)
 
 static void see(world *w, const ru_pace_effects *fx)
 {
-    w->cores = fx->quota ? fx->rate * 60 / (w->tokens > 0 ? w->tokens : 1) : w->cores;
+    w->cores = fx->quota[0] ? fx->rate[0] * 60 / (w->tokens > 0 ? w->tokens : 1) : w->cores;
+    w->disk_rate = fx->quota[1] && w->disk_rate > 0 ? fx->rate[1] : w->disk_rate;
     if (fx->load) {
         load(w, fx->clients, 0);
     }
     if (fx->alarm[0] != 0) {
         w->alarms++;
-        w->alarm_level = fx->window.level;
+        w->alarm_level = fx->window.at[0].level;
     }
     if (fx->record && fx->window.phase != RU_PACE_PROFILE) {
         w->last = fx->window;
         w->windows++;
         w->kept += fx->window.latency_s <= w->p.opt.slo_s;
-        w->slow += fx->window.speed < 1;
+        w->slow += fx->window.at[0].speed < 1;
         w->open += fx->window.open;
         if (isfinite(fx->window.predicted_s) && fx->window.latency_s > 0) {
             w->off += fabs(fx->window.predicted_s / fx->window.latency_s - 1);
@@ -102,7 +114,7 @@ static void go(world *w, double seconds)
 {
     double until = w->now + seconds, heard[HEARD_MAX];
     while (w->now < until) {
-        double before = w->used_s;
+        double before = w->used_s, read = w->disk_used;
         w->now += 1e-9 * (double)tick_ns;
         play(w, w->now);
         uint32_t n = 0, left = 0;
@@ -115,11 +127,13 @@ static void go(world *w, double seconds)
             }
         }
         w->n = left;
-        const ru_pace_tick t = {.now = {(int64_t)(w->now * 1e9)},
-                                .used = (w->used_s - before) / 60 * (w->tokens > 0 ? w->tokens : 1),
-                                .requests = n,
-                                .latency_s = heard,
-                                .n = n};
+        const ru_pace_tick t = {
+            .now = {(int64_t)(w->now * 1e9)},
+            .used = {(w->used_s - before) / 60 * (w->tokens > 0 ? w->tokens : 1),
+                     w->disk_used - read},
+            .requests = n,
+            .latency_s = heard,
+            .n = n};
         ru_pace_effects fx;
         ru_pace_step(&w->p, &t, &fx);
         see(w, &fx);
@@ -153,7 +167,7 @@ static void test_clients_wait(void **state)
     world *w = begin(&machine);
     profile(w);
     load(w, 9, 0); /* as many as the profile did not have */
-    double used = w->used_s, now = w->now, level = ru_credit_level(&w->p.bucket);
+    double used = w->used_s, now = w->now, level = ru_credit_level(&w->p.bucket[0]);
     go(w, 170);
     assert_true(w->windows >= 40 && w->slow >= w->windows - 5);
     assert_true(w->kept >= 0.95 * w->windows);
@@ -161,8 +175,8 @@ static void test_clients_wait(void **state)
     assert_int_equal(w->last.phase, RU_PACE_HOLD);
     assert_true(w->last.stretch > 1.5);
     /* The bucket by its closed form: it was neither full nor empty. */
-    double is = level - (w->used_s - used) + machine.rules.earn * 60 * (w->now - now);
-    assert_true(fabs(ru_credit_level(&w->p.bucket) - is) < 0.02 * machine.rules.cap);
+    double is = level - (w->used_s - used) + machine.at[0].rules.earn * 60 * (w->now - now);
+    assert_true(fabs(ru_credit_level(&w->p.bucket[0]) - is) < 0.02 * machine.at[0].rules.cap);
     /* Full speed alone would keep the server busy all the time. */
     assert_true((w->used_s - used) / (w->now - now) < 0.7 * 0.4);
     ru_pace_fini(&w->p);
@@ -175,12 +189,12 @@ static void test_tokens_of_any_size(void **state)
     (void)state;
     const double tokens = 1 << 28;
     ru_pace_options o = machine;
-    o.resource = "disk";
-    o.rules = (ru_credit_rules){.earn = machine.rules.earn * tokens,
-                                .cap = machine.rules.cap * tokens,
-                                .burst = machine.rules.burst * tokens};
-    o.begin.earned *= tokens;
-    o.rate_min *= tokens;
+    o.at[0].name = "disk";
+    o.at[0].rules = (ru_credit_rules){.earn = machine.at[0].rules.earn * tokens,
+                                      .cap = machine.at[0].rules.cap * tokens,
+                                      .burst = machine.at[0].rules.burst * tokens};
+    o.at[0].begin.earned *= tokens;
+    o.at[0].rate_min *= tokens;
     ru_pace_record is[2];
     for (uint32_t k = 0; k < 2; k++) {
         world *w = begin(k == 0 ? &machine : &o);
@@ -194,11 +208,11 @@ static void test_tokens_of_any_size(void **state)
     }
     assert_int_equal(is[0].window, is[1].window);
     assert_int_equal(is[0].phase, is[1].phase);
-    assert_near(is[1].speed, is[0].speed, 0);
+    assert_near(is[1].at[0].speed, is[0].at[0].speed, 0);
     assert_near(is[1].latency_s, is[0].latency_s, 0);
     assert_near(is[1].next_s, is[0].next_s, 1e-9);
-    assert_near(is[1].level, is[0].level * tokens, 1e-9 * o.rules.cap);
-    assert_near(is[1].empty_s, is[0].empty_s, 1e-6 * is[0].empty_s);
+    assert_near(is[1].at[0].level, is[0].at[0].level * tokens, 1e-9 * o.at[0].rules.cap);
+    assert_near(is[1].at[0].empty_s, is[0].at[0].empty_s, 1e-6 * is[0].at[0].empty_s);
 }
 
 static void test_requests_do_not_wait(void **state)
@@ -256,16 +270,16 @@ static void test_empty(void **state)
     ru_pace_options o = machine;
     memset(o.clients, 0, sizeof o.clients);
     o.slo_s = 0.005; /* late at any speed: the profile stays at full speed */
-    o.begin.earned = 8;
+    o.at[0].begin.earned = 8;
     world *w = begin(&o);
     load(w, 4, 0);
     go(w, 120);
     assert_true(!w->p.fitted && strstr(w->last.why, "the bucket is empty") != NULL);
     assert_int_equal(w->alarms, 1);
     assert_true(w->alarm_level > 0);
-    assert_true(w->last.empty && w->last.level < 0.1);
+    assert_true(w->last.empty && w->last.at[0].level < 0.1);
     assert_true(fabs(w->cores - 0.04) < 1e-9);
-    double spent = w->used_s, may = 8 + o.rules.earn * 60 * w->now;
+    double spent = w->used_s, may = 8 + o.at[0].rules.earn * 60 * w->now;
     assert_true(spent <= may * 1.02 + 0.1 && spent >= may * 0.95);
     ru_pace_fini(&w->p);
 }
@@ -280,7 +294,7 @@ static void test_resume(void **state)
     world *w = begin(&machine);
     profile(w);
     uint32_t n = ru_pace_save(&w->p, saved);
-    assert_int_equal(n, 3 + RU_PACE_SPEEDS * RU_PACE_LOADS * (2 + RU_PACE_DRAWN));
+    assert_int_equal(n, 3 + (1 + RU_PACE_SLOWER) * RU_PACE_LOADS * (2 + RU_PACE_DRAWN));
     assert_ok(ru_pace_init(&next, &machine, 1, &err), err);
     ru_pace_resume(&next, saved, n - 1);
     assert_int_equal(next.phase, RU_PACE_PROFILE);
@@ -302,13 +316,13 @@ static void test_options(void **state)
     ru_err err;
     static ru_pace p;
     ru_pace_options o = machine;
-    o.rules.earn = o.rules.burst;
+    o.at[0].rules.earn = o.at[0].rules.burst;
     assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
     o = machine;
     o.clients[1] = 1;
     assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
     o = machine;
-    o.begin.earned = 100;
+    o.at[0].begin.earned = 100;
     assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
 }
 

@@ -151,9 +151,9 @@ static ru_status save(const service *s, ru_err *err)
     const char *path = ru_path_join(&arena, s->opt->folder, "state.json");
     double *numbers = RU_NEW(&arena, double, RU_PACE_SAVED);
     if (numbers != NULL) {
-        saved is = {.resource = s->opt->pace.resource,
-                    .level = s->pace->bucket.earned,
-                    .launch = s->pace->bucket.launch,
+        saved is = {.resource = s->opt->pace.at[0].name,
+                    .level = s->pace->bucket[0].earned,
+                    .launch = s->pace->bucket[0].launch,
                     .cpu_ns = s->cpu_ns,
                     .wall_ns = ru_clock_wall_ns(),
                     .measured = {numbers, ru_pace_save(s->pace, numbers)}};
@@ -213,11 +213,11 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     RU_TRY(ru_conf_new(&saved_table, arena, &c, err));
     RU_TRY(ru_conf_add_json(c, path, text, n, err));
     RU_TRY(ru_conf_apply(c, &is, err));
-    const ru_credit_rules *r = &s->opt->pace.rules;
+    const ru_credit_rules *r = &s->opt->pace.at[0].rules;
     double gap_s = 1e-9 * (double)(ru_clock_wall_ns() - is.wall_ns);
-    bool same = strcmp(is.resource, s->opt->pace.resource) == 0; /* else it begins anew */
+    bool same = strcmp(is.resource, s->opt->pace.at[0].name) == 0; /* else it begins anew */
     if (same) {
-        s->pace->bucket =
+        s->pace->bucket[0] =
             (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
         ru_pace_resume(s->pace, is.measured.at, is.measured.n);
     }
@@ -228,7 +228,7 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
         ru_credit_rules all = *r;
         double use = used_since(s, &is) / gap_s;
         all.burst = fmax(all.burst, use);
-        (void)ru_credit_run(&all, &s->pace->bucket, use, gap_s * s->opt->pace.clock);
+        (void)ru_credit_run(&all, &s->pace->bucket[0], use, gap_s * s->opt->pace.clock);
     }
     return RU_OK;
 }
@@ -281,9 +281,9 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     ru_json_str(&j, "schema", "rubato.burst/1");
     ru_json_i64(&j, "wall_ns", ru_clock_wall_ns());
     ru_json_i64(&j, "window", r->window);
-    ru_json_str(&j, "resource", s->opt->pace.resource);
+    ru_json_str(&j, "resource", s->opt->pace.at[0].name);
     ru_json_str(&j, "phase", phase);
-    ru_json_f64(&j, "speed", r->speed);
+    ru_json_f64(&j, "speed", r->at[0].speed);
     ru_json_bool(&j, "empty", r->empty);
     ru_json_bool(&j, "open", r->open);
     ru_json_f64(&j, "rate", r->rate);
@@ -291,13 +291,13 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     ru_json_f64(&j, "latency_s", r->latency_s);
     ru_json_f64(&j, "predicted_s", r->predicted_s);
     ru_json_f64(&j, "slo_s", s->opt->pace.slo_s);
-    ru_json_f64(&j, "level", r->level);
-    ru_json_f64(&j, "level_predicted", r->level_predicted);
-    ru_json_f64(&j, "cap", s->opt->pace.rules.cap);
-    ru_json_f64(&j, "earn", s->opt->pace.rules.earn);
-    ru_json_f64(&j, "use", r->use);
-    ru_json_f64(&j, "empty_s", r->empty_s);
-    ru_json_f64(&j, "next_speed", r->next_speed);
+    ru_json_f64(&j, "level", r->at[0].level);
+    ru_json_f64(&j, "level_predicted", r->at[0].level_predicted);
+    ru_json_f64(&j, "cap", s->opt->pace.at[0].rules.cap);
+    ru_json_f64(&j, "earn", s->opt->pace.at[0].rules.earn);
+    ru_json_f64(&j, "use", r->at[0].use);
+    ru_json_f64(&j, "empty_s", r->at[0].empty_s);
+    ru_json_f64(&j, "next_speed", r->at[0].next_speed);
     ru_json_f64(&j, "next_s", r->next_s);
     ru_json_f64(&j, "stretch", r->stretch);
     ru_json_str(&j, "plan", r->plan);
@@ -323,7 +323,7 @@ static void tell(const service *s, const ru_pace_record *r)
     char text[512], phase[16];
     ru_text t = ru_text_into(text, sizeof text);
     ru_fields_choice(RU_PACE_PHASES, r->phase, phase, sizeof phase);
-    ru_text_putf(&t, "window %u %s speed %.2f: %.1f requests/s", r->window, phase, r->speed,
+    ru_text_putf(&t, "window %u %s speed %.2f: %.1f requests/s", r->window, phase, r->at[0].speed,
                  r->rate);
     if (isfinite(r->latency_s)) {
         ru_text_putf(&t, ", %.1f ms", r->latency_s * 1e3);
@@ -331,9 +331,9 @@ static void tell(const service *s, const ru_pace_record *r)
     if (isfinite(r->predicted_s)) {
         ru_text_putf(&t, " (predicted %.1f ms)", r->predicted_s * 1e3);
     }
-    ru_text_putf(&t, ", %.4g credits", r->level);
-    if (isfinite(r->empty_s)) {
-        ru_text_putf(&t, ", empty in %.0f s", r->empty_s);
+    ru_text_putf(&t, ", %.4g credits", r->at[0].level);
+    if (isfinite(r->at[0].empty_s)) {
+        ru_text_putf(&t, ", empty in %.0f s", r->at[0].empty_s);
     }
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         const ru_meter *m = &s->meters[k];
@@ -342,7 +342,7 @@ static void tell(const service *s, const ru_pace_record *r)
                          m->limited ? "(empty)" : "left");
         }
     }
-    ru_text_putf(&t, "; then %.2f: %.200s\n", r->next_speed, r->why);
+    ru_text_putf(&t, "; then %.2f: %.200s\n", r->at[0].next_speed, r->why);
     ru_self_tell(t.p, t.n);
 }
 
@@ -478,15 +478,15 @@ static ru_status tick(service *s, ru_time now, ru_err *err)
     RU_TRY(listen_to(s, err));
     RU_TRY(used_now(s, &used, err));
     const ru_pace_tick t = {.now = now,
-                            .used = used,
+                            .used = {used},
                             .requests = s->news->requests,
                             .latency_s = s->news->latency_s,
                             .n = s->news->n};
     RU_CHECK(t.n <= RU_SOURCE_MAX);
     s->ticks++;
     ru_pace_step(s->pace, &t, &fx);
-    bool other = fx.quota;
-    RU_TRY(fx.quota ? set_rate(s, fx.rate, err) : RU_OK);
+    bool other = fx.quota[0];
+    RU_TRY(fx.quota[0] ? set_rate(s, fx.rate[0], err) : RU_OK);
     RU_TRY(tick_meters(s, now, &other, err));
     RU_TRY(other ? set_limits(s, err) : RU_OK);
     if (fx.load) {
@@ -629,9 +629,9 @@ ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores > 0 && o->paced == 0 && o->pace.rules.burst * 60 > (double)cores) {
+    if (cores > 0 && o->paced == 0 && o->pace.at[0].rules.burst * 60 > (double)cores) {
         return RU_FAIL(err, RU_E_CONFIG, "cpu.cores is %g, and this machine has %ld cores",
-                       o->pace.rules.burst * 60, cores);
+                       o->pace.at[0].rules.burst * 60, cores);
     }
     RU_TRY(ru_dir_make(o->folder, err));
     const ru_claim_options co = {.dir = o->folder, .alone = true, .wait_ns = claim_wait_ns};

@@ -193,14 +193,15 @@ static const ru_conf_table table =
 
 static void put_pace(const burst_in *in, ru_pace_options *out)
 {
-    *out = (ru_pace_options){.resource = speeds[0],
-                             .rules = {.earn = in->cpu.credits_per_hour / 3600,
-                                       .cap = in->cpu.cap,
-                                       .burst = in->cpu.cores / 60},
-                             .begin = {.earned = in->cpu.level, .launch = in->cpu.launch},
+    *out = (ru_pace_options){.at = {{.name = speeds[0],
+                                     .rules = {.earn = in->cpu.credits_per_hour / 3600,
+                                               .cap = in->cpu.cap,
+                                               .burst = in->cpu.cores / 60},
+                                     .begin = {.earned = in->cpu.level, .launch = in->cpu.launch},
+                                     .servers = (uint32_t)fmax(1, ceil(in->cpu.cores)),
+                                     .rate_min = 0.002 / 60}},
+                             .n = 1,
                              .clock = in->clock,
-                             .servers = (uint32_t)fmax(1, ceil(in->cpu.cores)),
-                             .rate_min = 0.002 / 60,
                              .slo_s = 1e-9 * (double)in->slo_ns,
                              .quantile = in->quantile,
                              .margin = in->margin,
@@ -265,11 +266,11 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
     out->paced = in.speed;
     if (in.speed > 0) {
         const ru_meter_options *m = &out->meters[in.speed - 1];
-        out->pace.resource = m->name;
-        out->pace.rules = m->rules;
-        out->pace.begin = (ru_credit){.earned = m->level};
-        out->pace.servers = 1;
-        out->pace.rate_min = 1;
+        out->pace.at[0] = (ru_pace_resource){.name = m->name,
+                                             .rules = m->rules,
+                                             .begin = {.earned = m->level},
+                                             .servers = 1,
+                                             .rate_min = 1};
     }
     return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL
                ? RU_OK
