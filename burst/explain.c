@@ -113,6 +113,9 @@ static void put_meter(const json_t *window, const char *name, ru_text *out)
     }
     ru_text_putf(out, "%s: %.4g of %.4g left, %.4g a second used of at most %.4g", name,
                  number(m, "level"), number(m, "cap"), number(m, "use"), number(m, "rate"));
+    if (isfinite(number(m, "next_speed"))) {
+        ru_text_putf(out, " (speed %.2f, chosen with the others)", number(m, "next_speed"));
+    }
     if (json_is_true(json_object_get(m, "empty"))) {
         ru_text_put(out, "; empty, so this is what it earns\n");
     } else if (isfinite(number(m, "empty_s"))) {

@@ -182,6 +182,75 @@ static void test_clients_wait(void **state)
     ru_pace_fini(&w->p);
 }
 
+/* A processor and a disk: one choice for both, which spends less than that of the processor alone,
+ * and both buckets are those of what was used. */
+static void test_two_together(void **state)
+{
+    (void)state;
+    ru_pace_options o = machine;
+    o.at[1] = (ru_pace_resource){.name = "disk",
+                                 .rules = {.earn = 1e6, .cap = 9e10, .burst = 1e7},
+                                 .begin = {.earned = 8e10},
+                                 .servers = 1,
+                                 .rate_min = 1};
+    o.n = 2;
+    world *w = begin(&o);
+    w->disk_rate = 1e7;
+    profile(w);
+    assert_int_equal(w->p.n_of, 2);
+    load(w, 9, 0);
+    double used[2] = {w->used_s, w->disk_used}, now = w->now;
+    double had[2] = {ru_credit_level(&w->p.bucket[0]), ru_credit_level(&w->p.bucket[1])};
+    go(w, 170);
+    assert_int_equal(w->last.phase, RU_PACE_HOLD);
+    assert_true(w->windows >= 40 && w->slow >= w->windows - 6);
+    assert_true(w->kept >= 0.95 * w->windows);
+    assert_true(w->off / w->offs < 0.15);
+    assert_true(w->last.stretch > 1.5);
+    used[0] = (w->used_s - used[0]) / 60 * 60; /* credits: a minute of ours is an hour of theirs */
+    used[1] = (w->disk_used - used[1]) * 60;
+    for (uint32_t i = 0; i < 2; i++) {
+        double is = had[i] - used[i] + o.at[i].rules.earn * 60 * (w->now - now);
+        assert_true(fabs(ru_credit_level(&w->p.bucket[i]) - is) < 0.02 * o.at[i].rules.cap);
+        assert_true(w->last.at[i].speed > 0 && w->last.at[i].speed <= 1);
+        assert_near(w->last.at[i].level, ru_credit_level(&w->p.bucket[i]),
+                    0.02 * o.at[i].rules.cap);
+    }
+    /* The question names both, and no choice of one alone is cheaper. */
+    ru_pace_record r;
+    ru_burst_plan both;
+    ru_err err;
+    assert_ok(rui_pace_ask(&w->p, false, 9, &r, &both, &err), err);
+    assert_non_null(strstr(r.input, "\"name\":\"disk\""));
+    for (uint32_t only = 0; only < 2; only++) {
+        for (uint32_t k = 0; k <= 8; k++) {
+            double speed[RU_PACE_RESOURCES] = {1, 1, 1}, rate, late;
+            speed[only] = 1 - 0.1 * k;
+            late = w->p.drift * rui_pace_modelled(&w->p, 9, speed, &rate);
+            assert_true(late > (1 - w->p.margin) * o.slo_s || rate >= both.rate * (1 - 1e-9));
+        }
+    }
+    ru_pace_fini(&w->p);
+}
+
+/* What requests need nothing of is in no question, and stays at full speed. */
+static void test_one_of_two_is_not_needed(void **state)
+{
+    (void)state;
+    ru_pace_options o = machine;
+    o.at[1] = o.at[0];
+    o.at[1].name = "disk";
+    o.n = 2;
+    world *w = begin(&o);
+    profile(w); /* without a disk: its rate is 0 */
+    load(w, 9, 0);
+    go(w, 60);
+    assert_int_equal(w->p.n_of, 1);
+    assert_true(w->slow > 0 && w->last.at[1].next_speed == 1);
+    assert_true(w->last.at[0].next_speed < 1);
+    ru_pace_fini(&w->p);
+}
+
 /* Bytes or operations in place of credits: a machine that counts in other units decides the same.
  * A power of two changes no digit. */
 static void test_tokens_of_any_size(void **state)
@@ -326,7 +395,8 @@ static void test_options(void **state)
     assert_int_equal(ru_pace_init(&p, &o, 1, &err), RU_E_CONFIG);
 }
 
-RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait), cmocka_unit_test(test_tokens_of_any_size),
+RU_TESTS(burst_pace, cmocka_unit_test(test_clients_wait), cmocka_unit_test(test_two_together),
+         cmocka_unit_test(test_one_of_two_is_not_needed), cmocka_unit_test(test_tokens_of_any_size),
          cmocka_unit_test(test_requests_do_not_wait), cmocka_unit_test(test_stands_down),
          cmocka_unit_test(test_learns), cmocka_unit_test(test_empty), cmocka_unit_test(test_resume),
          cmocka_unit_test(test_options))

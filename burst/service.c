@@ -23,7 +23,7 @@ static const int64_t tick_ns = 100000000, look_ns = 1000000000, claim_wait_ns = 
 static const double period_ns = 1e7; /* longer ones make all that waits wait so long */
 
 typedef struct saved {
-    const char *resource; /* whose `level` and `measured` are */
+    const char *resource; /* whose speeds were chosen; `level` is that of the first */
     double level, launch;
     double meter_level[RU_BURST_METERS];
     int64_t meter_count[RU_BURST_METERS];
@@ -34,8 +34,9 @@ typedef struct saved {
 typedef struct service {
     const ru_burst_options *opt;
     ru_pace *pace;
-    double cores;    /* that the service may use; 0: no limit */
-    ru_meter *paced; /* whose speed is chosen; NULL: the processor's */
+    double cores;                       /* that the service may use; 0: no limit */
+    ru_meter *paced[RU_PACE_RESOURCES]; /* whose speeds are chosen; NULL: the processor's */
+    char resource[64];                  /* all of these */
     ru_meter meters[RU_BURST_METERS];
     ru_source source;
     ru_source_news *news;
@@ -52,6 +53,15 @@ typedef struct service {
     ru_status st;
     ru_err *err;
 } service;
+
+static bool is_paced(const service *s, const ru_meter *m)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < s->opt->pace.n; i++) {
+        is = is || s->paced[i] == m;
+    }
+    return is;
+}
 
 /* -- the control group ---------------------------------------------------------------------------
  */
@@ -130,7 +140,7 @@ static ru_status take_in(service *s, ru_err *err)
  */
 
 static const ru_conf_field saved_fields[] = {
-    RU_ROW(TEXT, saved, resource, "cpu", "whose level and measured windows these are"),
+    RU_ROW(TEXT, saved, resource, "cpu", "whose speeds were chosen"),
     RU_ROW(F64, saved, level, NULL, "earned credits"),
     RU_ROW(F64, saved, launch, NULL, "launch credits"),
     RU_ROW(I64, saved, cpu_ns, NULL, "processor time that was counted"),
@@ -151,16 +161,19 @@ static ru_status save(const service *s, ru_err *err)
     const char *path = ru_path_join(&arena, s->opt->folder, "state.json");
     double *numbers = RU_NEW(&arena, double, RU_PACE_SAVED);
     if (numbers != NULL) {
-        saved is = {.resource = s->opt->pace.at[0].name,
+        saved is = {.resource = s->resource,
                     .level = s->pace->bucket[0].earned,
                     .launch = s->pace->bucket[0].launch,
                     .cpu_ns = s->cpu_ns,
                     .wall_ns = ru_clock_wall_ns(),
                     .measured = {numbers, ru_pace_save(s->pace, numbers)}};
         for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
-            bool own = s->meters[k].known && s->paced != &s->meters[k];
+            bool own = s->meters[k].known && !is_paced(s, &s->meters[k]);
             is.meter_level[k] = own ? s->meters[k].bucket.earned : -1;
             is.meter_count[k] = s->meters[k].count;
+        }
+        for (uint32_t i = 1; i < s->opt->pace.n; i++) { /* only the first is the processor */
+            is.meter_level[s->paced[i] - s->meters] = s->pace->bucket[i].earned;
         }
         ru_json j = ru_json_into(&t);
         ru_fields_json(&saved_table, &is, NULL, &j);
@@ -175,7 +188,7 @@ static ru_status save(const service *s, ru_err *err)
 /* A bucket of before; a counter that is lower than then is another one. */
 static void restore_meter(const service *s, ru_meter *m, double level, int64_t count, double gap_s)
 {
-    if (m->opt->kind == RU_METER_NONE || level < 0 || m == s->paced) {
+    if (m->opt->kind == RU_METER_NONE || level < 0 || is_paced(s, m)) {
         return;
     }
     int64_t now = ru_meter_count(m, s->group);
@@ -188,17 +201,30 @@ static void restore_meter(const service *s, ru_meter *m, double level, int64_t c
     }
 }
 
-/* Tokens of the resource whose speed is chosen that were used since then; another counter: 0. */
-static double used_since(const service *s, const saved *is)
+/* Tokens of a resource whose speed is chosen that were used since then; another counter: 0. */
+static double used_since(const service *s, uint32_t i, const saved *is)
 {
-    if (s->paced == NULL) {
+    if (s->paced[i] == NULL) {
         return fmax(1e-9 * (double)(s->cpu_ns - is->cpu_ns), 0) / 60;
     }
-    int64_t now = ru_meter_count(s->paced, s->group);
-    return fmax((double)(now - is->meter_count[s->paced - s->meters]), 0);
+    int64_t now = ru_meter_count(s->paced[i], s->group);
+    return fmax((double)(now - is->meter_count[s->paced[i] - s->meters]), 0);
 }
 
-/* The bucket as it was left, and what happened since: the group's counter went on. */
+static void restore_paced(service *s, uint32_t i, const saved *is, double gap_s)
+{
+    ru_credit_rules r = s->opt->pace.at[i].rules;
+    double level = i == 0 ? is->level : is->meter_level[s->paced[i] - s->meters];
+    s->pace->bucket[i] = (ru_credit){.earned = fmin(fmax(level, 0), r.cap),
+                                     .launch = i == 0 ? fmax(is->launch, 0) : 0};
+    if (gap_s > 0) {
+        double use = used_since(s, i, is) / gap_s;
+        r.burst = fmax(r.burst, use);
+        (void)ru_credit_run(&r, &s->pace->bucket[i], use, gap_s * s->opt->pace.clock);
+    }
+}
+
+/* The buckets as they were left, and what happened since: the group's counters went on. */
 static ru_status restore(service *s, ru_arena *arena, ru_err *err)
 {
     char *text;
@@ -213,22 +239,16 @@ static ru_status restore(service *s, ru_arena *arena, ru_err *err)
     RU_TRY(ru_conf_new(&saved_table, arena, &c, err));
     RU_TRY(ru_conf_add_json(c, path, text, n, err));
     RU_TRY(ru_conf_apply(c, &is, err));
-    const ru_credit_rules *r = &s->opt->pace.at[0].rules;
     double gap_s = 1e-9 * (double)(ru_clock_wall_ns() - is.wall_ns);
-    bool same = strcmp(is.resource, s->opt->pace.at[0].name) == 0; /* else it begins anew */
+    bool same = strcmp(is.resource, s->resource) == 0; /* else it begins anew */
+    for (uint32_t i = 0; same && i < s->opt->pace.n; i++) {
+        restore_paced(s, i, &is, gap_s);
+    }
     if (same) {
-        s->pace->bucket[0] =
-            (ru_credit){.earned = fmin(fmax(is.level, 0), r->cap), .launch = fmax(is.launch, 0)};
         ru_pace_resume(s->pace, is.measured.at, is.measured.n);
     }
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         restore_meter(s, &s->meters[k], is.meter_level[k], is.meter_count[k], gap_s);
-    }
-    if (gap_s > 0 && same) {
-        ru_credit_rules all = *r;
-        double use = used_since(s, &is) / gap_s;
-        all.burst = fmax(all.burst, use);
-        (void)ru_credit_run(&all, &s->pace->bucket[0], use, gap_s * s->opt->pace.clock);
     }
     return RU_OK;
 }
@@ -253,7 +273,7 @@ static void put_meters(const service *s, ru_json *j)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         const ru_meter *m = &s->meters[k];
-        if (m->opt->kind != RU_METER_NONE && m != s->paced) {
+        if (m->opt->kind != RU_METER_NONE && !is_paced(s, m)) {
             ru_json_open(j, m->opt->name, '{');
             ru_json_f64(j, "level", ru_credit_level(&m->bucket));
             ru_json_f64(j, "cap", m->opt->rules.cap);
@@ -269,6 +289,25 @@ static void put_meters(const service *s, ru_json *j)
     }
 }
 
+/* Of resources whose speeds are chosen beside that of the first. */
+static void put_beside(const service *s, const ru_pace_record *r, ru_json *j)
+{
+    for (uint32_t i = 1; i < s->opt->pace.n; i++) {
+        const ru_pace_bucket *b = &r->at[i];
+        ru_json_open(j, s->opt->pace.at[i].name, '{');
+        ru_json_f64(j, "speed", b->speed);
+        ru_json_f64(j, "level", b->level);
+        ru_json_f64(j, "level_predicted", b->level_predicted);
+        ru_json_f64(j, "cap", s->opt->pace.at[i].rules.cap);
+        ru_json_f64(j, "use", b->use);
+        ru_json_f64(j, "rate", s->pace->rate[i]);
+        ru_json_bool(j, "empty", b->empty);
+        ru_json_f64(j, "empty_s", b->empty_s);
+        ru_json_f64(j, "next_speed", b->next_speed);
+        ru_json_close(j);
+    }
+}
+
 static ru_status put_window(service *s, const ru_pace_record *r, const char *alarm, ru_err *err)
 {
     ru_arena arena;
@@ -276,6 +315,7 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     ru_text t = ru_text_arena(&arena);
     ru_json j = ru_json_into(&t);
     char phase[16];
+    const ru_pace_bucket *b = &r->at[0];
     ru_fields_choice(RU_PACE_PHASES, r->phase, phase, sizeof phase);
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "schema", "rubato.burst/1");
@@ -283,21 +323,21 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     ru_json_i64(&j, "window", r->window);
     ru_json_str(&j, "resource", s->opt->pace.at[0].name);
     ru_json_str(&j, "phase", phase);
-    ru_json_f64(&j, "speed", r->at[0].speed);
-    ru_json_bool(&j, "empty", r->empty);
+    ru_json_f64(&j, "speed", b->speed);
+    ru_json_bool(&j, "empty", b->empty);
     ru_json_bool(&j, "open", r->open);
     ru_json_f64(&j, "rate", r->rate);
     ru_json_f64(&j, "clients", r->clients);
     ru_json_f64(&j, "latency_s", r->latency_s);
     ru_json_f64(&j, "predicted_s", r->predicted_s);
     ru_json_f64(&j, "slo_s", s->opt->pace.slo_s);
-    ru_json_f64(&j, "level", r->at[0].level);
-    ru_json_f64(&j, "level_predicted", r->at[0].level_predicted);
+    ru_json_f64(&j, "level", b->level);
+    ru_json_f64(&j, "level_predicted", b->level_predicted);
     ru_json_f64(&j, "cap", s->opt->pace.at[0].rules.cap);
     ru_json_f64(&j, "earn", s->opt->pace.at[0].rules.earn);
-    ru_json_f64(&j, "use", r->at[0].use);
-    ru_json_f64(&j, "empty_s", r->at[0].empty_s);
-    ru_json_f64(&j, "next_speed", r->at[0].next_speed);
+    ru_json_f64(&j, "use", b->use);
+    ru_json_f64(&j, "empty_s", b->empty_s);
+    ru_json_f64(&j, "next_speed", b->next_speed);
     ru_json_f64(&j, "next_s", r->next_s);
     ru_json_f64(&j, "stretch", r->stretch);
     ru_json_str(&j, "plan", r->plan);
@@ -305,6 +345,7 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
     if (alarm[0] != 0) {
         ru_json_str(&j, "alarm", alarm);
     }
+    put_beside(s, r, &j);
     put_meters(s, &j);
     if (r->input != NULL) {
         ru_json_raw(&j, "input", r->input);
@@ -321,28 +362,38 @@ static ru_status put_window(service *s, const ru_pace_record *r, const char *ala
 static void tell(const service *s, const ru_pace_record *r)
 {
     char text[512], phase[16];
+    const uint32_t n = s->opt->pace.n;
     ru_text t = ru_text_into(text, sizeof text);
     ru_fields_choice(RU_PACE_PHASES, r->phase, phase, sizeof phase);
-    ru_text_putf(&t, "window %u %s speed %.2f: %.1f requests/s", r->window, phase, r->at[0].speed,
-                 r->rate);
+    ru_text_putf(&t, "window %u %s speed %.2f", r->window, phase, r->at[0].speed);
+    for (uint32_t i = 1; i < n; i++) {
+        ru_text_putf(&t, " %s %.2f", s->opt->pace.at[i].name, r->at[i].speed);
+    }
+    ru_text_putf(&t, ": %.1f requests/s", r->rate);
     if (isfinite(r->latency_s)) {
         ru_text_putf(&t, ", %.1f ms", r->latency_s * 1e3);
     }
     if (isfinite(r->predicted_s)) {
         ru_text_putf(&t, " (predicted %.1f ms)", r->predicted_s * 1e3);
     }
-    ru_text_putf(&t, ", %.4g credits", r->at[0].level);
-    if (isfinite(r->at[0].empty_s)) {
-        ru_text_putf(&t, ", empty in %.0f s", r->at[0].empty_s);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_text_putf(&t, ", %.4g credits%s%s", r->at[i].level, n > 1 ? " of the " : "",
+                     n > 1 ? s->opt->pace.at[i].name : "");
+        if (isfinite(r->at[i].empty_s)) {
+            ru_text_putf(&t, ", empty in %.0f s", r->at[i].empty_s);
+        }
     }
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         const ru_meter *m = &s->meters[k];
-        if (m->opt->kind != RU_METER_NONE && m != s->paced) {
+        if (m->opt->kind != RU_METER_NONE && !is_paced(s, m)) {
             ru_text_putf(&t, ", %s %.4g %s", m->opt->name, ru_credit_level(&m->bucket),
                          m->limited ? "(empty)" : "left");
         }
     }
-    ru_text_putf(&t, "; then %.2f: %.200s\n", r->at[0].next_speed, r->why);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_text_putf(&t, "%s%.2f", i == 0 ? "; then " : " ", r->at[i].next_speed);
+    }
+    ru_text_putf(&t, ": %.200s\n", r->why);
     ru_self_tell(t.p, t.n);
 }
 
@@ -405,7 +456,7 @@ static ru_status tick_meters(service *s, ru_time now, bool *other, ru_err *err)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         ru_meter *m = &s->meters[k];
-        if (m == s->paced) {
+        if (is_paced(s, m)) {
             continue;
         }
         int64_t count = m->opt->kind != RU_METER_NONE ? ru_meter_count(m, s->group) : 0;
@@ -429,7 +480,7 @@ static void end_meters(service *s, ru_time now)
 {
     for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
         ru_meter *m = &s->meters[k];
-        if (m != s->paced) {
+        if (!is_paced(s, m)) {
             ru_meter_window(m, now);
         }
         if (m->alarm[0] != 0) {
@@ -438,17 +489,17 @@ static void end_meters(service *s, ru_time now)
     }
 }
 
-/* Tokens of the resource whose speed is chosen, since the last call. */
-static ru_status used_now(service *s, double *used, ru_err *err)
+/* Tokens of a resource whose speed is chosen, since the last call. */
+static ru_status used_now(service *s, ru_meter *paced, double *used, ru_err *err)
 {
     ru_group_figures f;
-    if (s->paced != NULL) {
-        int64_t count = ru_meter_count(s->paced, s->group);
-        *used = count >= 0 ? ru_meter_used(s->paced, count) : 0;
+    if (paced != NULL) {
+        int64_t count = ru_meter_count(paced, s->group);
+        *used = count >= 0 ? ru_meter_used(paced, count) : 0;
         return count >= 0
                    ? RU_OK
                    : RU_FAIL(err, RU_E_MISSING, "the kernel does not count what %s uses of the %s",
-                             s->opt->name, s->paced->opt->name);
+                             s->opt->name, paced->opt->name);
     }
     ru_group_read(s->group, &f);
     if (f.cpu_ns < 0) {
@@ -461,32 +512,36 @@ static ru_status used_now(service *s, double *used, ru_err *err)
 }
 
 /* Let the chosen rate be in force: the group's own limits follow. */
-static ru_status set_rate(service *s, double rate, ru_err *err)
+static ru_status set_rate(service *s, ru_meter *paced, double rate, ru_err *err)
 {
-    if (s->paced == NULL) {
+    if (paced == NULL) {
         s->cores = rate * 60;
         return RU_OK;
     }
-    ru_meter_let(s->paced, rate);
-    return ru_meter_set(s->paced, err);
+    ru_meter_let(paced, rate);
+    return ru_meter_set(paced, err);
 }
 
 static ru_status tick(service *s, ru_time now, ru_err *err)
 {
     ru_pace_effects fx;
-    double used;
+    const uint32_t n = s->opt->pace.n;
+    bool other = false;
     RU_TRY(listen_to(s, err));
-    RU_TRY(used_now(s, &used, err));
-    const ru_pace_tick t = {.now = now,
-                            .used = {used},
-                            .requests = s->news->requests,
-                            .latency_s = s->news->latency_s,
-                            .n = s->news->n};
+    ru_pace_tick t = {.now = now,
+                      .requests = s->news->requests,
+                      .latency_s = s->news->latency_s,
+                      .n = s->news->n};
+    for (uint32_t i = 0; i < n; i++) {
+        RU_TRY(used_now(s, s->paced[i], &t.used[i], err));
+    }
     RU_CHECK(t.n <= RU_SOURCE_MAX);
     s->ticks++;
     ru_pace_step(s->pace, &t, &fx);
-    bool other = fx.quota[0];
-    RU_TRY(fx.quota[0] ? set_rate(s, fx.rate[0], err) : RU_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        RU_TRY(fx.quota[i] ? set_rate(s, s->paced[i], fx.rate[i], err) : RU_OK);
+        other = other || fx.quota[i];
+    }
     RU_TRY(tick_meters(s, now, &other, err));
     RU_TRY(other ? set_limits(s, err) : RU_OK);
     if (fx.load) {
@@ -629,16 +684,21 @@ ru_status ru_burst_run(const ru_burst_options *o, ru_arena *arena, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a service");
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores > 0 && o->paced == 0 && o->pace.at[0].rules.burst * 60 > (double)cores) {
-        return RU_FAIL(err, RU_E_CONFIG, "cpu.cores is %g, and this machine has %ld cores",
-                       o->pace.at[0].rules.burst * 60, cores);
+    const double asked = o->pace.at[0].rules.burst * 60;
+    if (cores > 0 && o->paced[0] == 0 && asked > (double)cores) {
+        return RU_FAIL(err, RU_E_CONFIG, "cpu.cores is %g, and this machine has %ld cores", asked,
+                       cores);
     }
     RU_TRY(ru_dir_make(o->folder, err));
     const ru_claim_options co = {.dir = o->folder, .alone = true, .wait_ns = claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &claim, err));
-    RU_CHECK(o->paced <= RU_BURST_METERS);
     s->opt = o;
-    s->paced = o->paced > 0 ? &s->meters[o->paced - 1] : NULL;
+    ru_text all = ru_text_into(s->resource, sizeof s->resource);
+    for (uint32_t i = 0; i < o->pace.n; i++) {
+        RU_CHECK(o->paced[i] <= RU_BURST_METERS && (i == 0 || o->paced[i] > o->paced[i - 1]));
+        s->paced[i] = o->paced[i] > 0 ? &s->meters[o->paced[i] - 1] : NULL;
+        ru_text_putf(&all, "%s%s", i > 0 ? "+" : "", o->pace.at[i].name);
+    }
     s->source.opt = o->source;
     s->err = err;
     ru_self_random(&seed, sizeof seed);

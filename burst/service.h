@@ -6,8 +6,8 @@
  *   FOLDER/state.json      the bucket, for the next start
  *   FOLDER/log             what the guard says
  *
- * The speed is chosen for the processor, the disk or the network card; buckets of the others that
- * it has (burst/meter.h) are kept beside: their limits, and alarms.
+ * Speeds are chosen for the processor, the disk, the network card, or several of them together;
+ * buckets of the others that it has (burst/meter.h) are kept beside: their limits, and alarms.
  *
  * The quota does not outlive who set it: a guard (this program again) waits for the end of this
  * process and takes the quota away, and so does the next start.
@@ -28,7 +28,7 @@ typedef struct ru_burst_options {
     const char *pid_file; /* number of its first process */
     const char *load;     /* one command that makes the profile's load, for sh; "": none */
     ru_pace_options pace;
-    uint32_t paced; /* whose speed is chosen: 0 the processor, 1 + k meters[k] */
+    uint32_t paced[RU_PACE_RESOURCES]; /* [pace.n] rising: 0 the processor, 1 + k meters[k] */
     ru_source_options source;
     ru_meter_options meters[RU_BURST_METERS]; /* disk and network, or none */
     int64_t patience_ns;                      /* end after so long; 0: at a stop signal */

@@ -92,6 +92,54 @@ static void test_nothing_spends_less(void **state)
     assert_true(throttled > 5 && switched > 2);
 }
 
+/* Processor, disk and network together: all 512 points of a grid of 8. */
+static void test_three_together(void **state)
+{
+    (void)state;
+    static const double three[10] = {0.001, 1, 1.1, 1, 1, 1.2, 1, 1, 1.3, 1};
+    uint32_t throttled = 0, alone = 0;
+    for (uint32_t n = 2; n <= 30; n += 4) {
+        ru_burst_resource r[3];
+        two(r, 100);
+        r[2] = (ru_burst_resource){.rules = {.earn = 1e6, .cap = 1e9, .burst = 5e6},
+                                   .now = {.earned = 8e8},
+                                   .need = 6e4,
+                                   .servers = 1};
+        ru_burst_in in = input(r, n, 1.2);
+        in.n = 3;
+        in.model = three;
+        in.speeds = 8;
+        in.speed_min = 0.3;
+        double best = INFINITY, best_alone = INFINITY;
+        for (uint32_t k = 0; k < 512; k++) {
+            const double at[3] = {1 - 0.1 * (k & 7), 1 - 0.1 * (k >> 3 & 7), 1 - 0.1 * (k >> 6)};
+            const ru_station s[3] = {{0.00025 / (at[0] / 60), 1},
+                                     {12 * 4 / (at[1] * 3000), 4},
+                                     {6e4 / (at[2] * 5e6), 1}};
+            ru_queue_mean m = ru_queue_closed(s, 3, n, 0.05);
+            double q = three[0], spend = m.rate * (0.00025 / 144 + 12 / 5.4e6 + 6e4 / 1e9);
+            for (uint32_t i = 0; i < 3; i++) {
+                double w = m.time_s[i] - s[i].service_s;
+                q += three[1 + 3 * i] * s[i].service_s + three[2 + 3 * i] * w +
+                     three[3 + 3 * i] * sqrt(fmax(w, 0) * s[i].service_s);
+            }
+            bool keeps = q <= 0.9 * 1.2;
+            best = keeps ? fmin(best, spend) : best;
+            best_alone = keeps && k < 8 ? fmin(best_alone, spend) : best_alone;
+        }
+        ru_burst_plan p;
+        ru_err err;
+        assert_ok(ru_plan_burst(&in, &p, &err), err);
+        assert_ok(ru_plan_burst_check(&in, &p, &err), err);
+        if (p.action == RU_BURST_THROTTLE) { /* half speed lies beside the grid */
+            assert_true(p.spend <= best * (1 + 1e-6));
+            throttled++;
+            alone += p.spend < best_alone * (1 - 1e-6);
+        }
+    }
+    assert_true(throttled > 2 && alone > 0);
+}
+
 static void test_an_open_load_is_left_at_full_speed(void **state)
 {
     (void)state;
@@ -219,6 +267,7 @@ static void test_checker_refuses_changes(void **state)
 }
 
 RU_TESTS(plan_burst, cmocka_unit_test(test_nothing_spends_less),
+         cmocka_unit_test(test_three_together),
          cmocka_unit_test(test_an_open_load_is_left_at_full_speed),
          cmocka_unit_test(test_burst_time_grows_as_the_closed_form),
          cmocka_unit_test(test_a_machine_soon_empty_asks_for_another),

@@ -24,7 +24,7 @@ typedef struct profile_in {
 
 typedef struct burst_in {
     const char *name, *folder, *pid_file, *access_log, *metrics, *histogram;
-    uint32_t column, speed; /* speed: 0 cpu, 1 disk, 2 network */
+    uint32_t column, speed; /* speed: 0 cpu, 1 disk, 2 network, 3 all */
     cpu_in cpu;
     meter_in disk, network;
     profile_in profile;
@@ -90,7 +90,8 @@ static const ru_conf_field profile_fields[] = {
 static const ru_conf_table profile_table =
     RU_TABLE("profile", profile_in, profile_fields, "what the latency model is fitted to first");
 
-static const char *const speeds[] = {"cpu", "disk", "network"};
+enum { ALL = 3 };
+static const char *const speeds[] = {"cpu", "disk", "network", "all"};
 
 static ru_status check_meter(const meter_in *m, const char *name, const char *at, ru_err *err)
 {
@@ -104,12 +105,14 @@ static ru_status check_meter(const meter_in *m, const char *name, const char *at
                          "%s: give bytes (`earn`) or operations (`ops_earn`), not both", name);
 }
 
-/* The resource whose speed is chosen is given, and the processor only then. */
+/* The resources whose speeds are chosen are given, and the processor only then. */
 static ru_status check_speed(const burst_in *in, ru_err *err)
 {
     const cpu_in *c = &in->cpu;
     const meter_in *const meters[] = {&in->disk, &in->network};
-    bool cpu = in->speed == 0, any = c->cores > 0 || c->credits_per_hour > 0 || c->cap > 0;
+    bool any = c->cores > 0 || c->credits_per_hour > 0 || c->cap > 0;
+    bool cpu = in->speed == 0 || (in->speed == ALL && any);
+    bool meter = in->disk.at[0] != 0 || in->network.at[0] != 0;
     if (cpu && !(c->cores >= 0.01 && c->credits_per_hour > 0 && c->cap > 0)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "cpu: give `cores` of 0.01 or more, `credits_per_hour` and `cap` above 0, "
@@ -121,10 +124,10 @@ static ru_status check_speed(const burst_in *in, ru_err *err)
                        "not kept beside it",
                        speeds[in->speed], speeds[in->speed]);
     }
-    return cpu || meters[in->speed - 1]->at[0] != 0
+    return cpu || (in->speed == ALL ? meter : meters[in->speed - 1]->at[0] != 0)
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG, "speed: %s needs the section `%s`", speeds[in->speed],
-                         speeds[in->speed]);
+                         in->speed == ALL ? "cpu`, `disk` or `network" : speeds[in->speed]);
 }
 
 static ru_status check(const void *section, ru_err *err)
@@ -162,8 +165,10 @@ static const ru_conf_field fields[] = {
     RU_ROW(TEXT, burst_in, metrics, "", "address of Prometheus figures, in place of a log"),
     RU_ROW(TEXT, burst_in, histogram, "rubato_serve_request_duration_seconds",
            "name of the histogram of latencies there"),
-    RU_ROW(CHOICE, burst_in, speed, "cpu", "of what the speed is chosen; others are bounded alone",
-           .choices = "cpu|disk|network"),
+    RU_ROW(CHOICE, burst_in, speed, "cpu",
+           "of what the speed is chosen; others are bounded alone. all: of all that are given, "
+           "together",
+           .choices = "cpu|disk|network|all"),
     RU_ROW(SECTION, burst_in, cpu, NULL, "processor credits", .table = &cpu_table),
     RU_ROW(SECTION, burst_in, disk, NULL, "credits of a disk", .table = &disk_table),
     RU_ROW(SECTION, burst_in, network, NULL, "credits of a network card", .table = &network_table),
@@ -193,15 +198,7 @@ static const ru_conf_table table =
 
 static void put_pace(const burst_in *in, ru_pace_options *out)
 {
-    *out = (ru_pace_options){.at = {{.name = speeds[0],
-                                     .rules = {.earn = in->cpu.credits_per_hour / 3600,
-                                               .cap = in->cpu.cap,
-                                               .burst = in->cpu.cores / 60},
-                                     .begin = {.earned = in->cpu.level, .launch = in->cpu.launch},
-                                     .servers = (uint32_t)fmax(1, ceil(in->cpu.cores)),
-                                     .rate_min = 0.002 / 60}},
-                             .n = 1,
-                             .clock = in->clock,
+    *out = (ru_pace_options){.clock = in->clock,
                              .slo_s = 1e-9 * (double)in->slo_ns,
                              .quantile = in->quantile,
                              .margin = in->margin,
@@ -231,6 +228,33 @@ static void put_meter(const burst_in *in, const meter_in *m, const char *name, r
                               .level = ops ? m->level : (double)m->level_bytes,
                               .clock = in->clock,
                               .reserve_s = 1e-9 * (double)in->reserve_ns};
+}
+
+/* Those whose speeds are chosen. */
+static void put_paced(const burst_in *in, ru_burst_options *out)
+{
+    ru_pace_options *p = &out->pace;
+    if (in->speed == 0 || (in->speed == ALL && in->cpu.cores > 0)) {
+        p->at[p->n++] =
+            (ru_pace_resource){.name = speeds[0],
+                               .rules = {.earn = in->cpu.credits_per_hour / 3600,
+                                         .cap = in->cpu.cap,
+                                         .burst = in->cpu.cores / 60},
+                               .begin = {.earned = in->cpu.level, .launch = in->cpu.launch},
+                               .servers = (uint32_t)fmax(1, ceil(in->cpu.cores)),
+                               .rate_min = 0.002 / 60};
+    }
+    for (uint32_t k = 0; k < RU_BURST_METERS; k++) {
+        const ru_meter_options *m = &out->meters[k];
+        if (in->speed == k + 1 || (in->speed == ALL && m->kind != RU_METER_NONE)) {
+            out->paced[p->n] = k + 1;
+            p->at[p->n++] = (ru_pace_resource){.name = m->name,
+                                               .rules = m->rules,
+                                               .begin = {.earned = m->level},
+                                               .servers = 1,
+                                               .rate_min = 1};
+        }
+    }
 }
 
 ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *out, ru_err *err)
@@ -263,15 +287,7 @@ ru_status rui_burst_load(const char *path, ru_arena *arena, ru_burst_options *ou
     }
     put_meter(&in, &in.disk, "disk", RU_METER_DISK_BYTES, &out->meters[0]);
     put_meter(&in, &in.network, "network", RU_METER_NETWORK, &out->meters[1]);
-    out->paced = in.speed;
-    if (in.speed > 0) {
-        const ru_meter_options *m = &out->meters[in.speed - 1];
-        out->pace.at[0] = (ru_pace_resource){.name = m->name,
-                                             .rules = m->rules,
-                                             .begin = {.earned = m->level},
-                                             .servers = 1,
-                                             .rate_min = 1};
-    }
+    put_paced(&in, out);
     return out->folder != NULL && out->pid_file != NULL && out->source.log != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for a service");
