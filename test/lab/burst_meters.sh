@@ -9,6 +9,8 @@
 #   3. disk: what the service writes around the cache counts, and is bounded when the bucket is empty. The guard of a pacer that is killed
 #      takes the limit away, and the bucket goes on where it was.
 #   4. `speed: disk`: the speed of a service that waits for its disk alone is profiled, chosen and in force.
+#   5. `speed: all`: one choice for processor, disk and network of a service that uses all three is in force in the kernel at once; a pacer that is killed
+#      leaves none of them, and the next one goes on without a profile.
 set -euo pipefail
 rubato=$(realpath "$1")
 lab=$(dirname "$(realpath "$0")")
@@ -288,4 +290,78 @@ pacer=''
 [[ $code == 0 ]] || fail "told to stop it ended with $code"
 unbound || fail "told to stop it leaves a limit on the disk: $(limits)"
 [[ $failed -ne 0 ]] || echo "ok: the speed of a disk"
+
+# -- 5: its clients come from the other end of the link
+kill -9 "${pids[@]}" 2>/dev/null || true # what uses the same card and disk
+wait 2>/dev/null || true
+pids=()
+from=$(bash "$lab/net.sh" addr "$net" 1)
+sed -e "s/127.0.0.1/$from/; s/\"port\"/\"port3\"/; s/server\./server3./g; s/1 << 15/1 << 14/" \
+    -e 's/c.sendall(b"y")/sum(range(3000)); c.sendall(b"y" * 2000)/' server.py >server3.py
+sed -e "s/127.0.0.1/$from/; s/\"port\"/\"port3\"/; s/requests.log/requests3.log/; s/c.recv(1)/c.recv(2000, socket.MSG_WAITALL)/" load.py >load3.py
+: >requests3.log
+bash "$lab/net.sh" in "$net" 1 python3 server3.py 2>server3.err &
+pids+=($!)
+waits 'the third server does not begin' test -s server3.pid
+pids+=("$(cat server3.pid)")
+cat >all.yaml <<FILE
+name: $name-disk
+folder: all
+pid_file: server3.pid
+access_log: requests3.log
+speed: all
+cpu: {cores: 0.5, credits_per_hour: 1, cap: 280, level: 200}
+disk: {path: $work, earn: 100kB, burst: 4MB, cap: 10GB, level: 9GB}
+network: {interface: $card, earn: 10kB, burst: 1MB, cap: 10GB, level: 9GB}
+slo: 2s
+window: 2s
+profile: {load: nsenter --net=/run/netns/ru-$net-2 python3 load3.py, clients: [4, 8, 16]}
+FILE
+start_all() {
+    nsenter --net="/run/netns/ru-$net-1" "$rubato" cluster burst all.yaml >said 2>log &
+    pacer=$!
+}
+start_all
+profiled() { [[ -s all/windows.jsonl ]] && grep -qv '"phase":"profile"' all/windows.jsonl; }
+waits 'the profile of three does not end' profiled
+CLIENTS=9 DURATION=600 nsenter --net="/run/netns/ru-$net-2" python3 load3.py &
+pids+=($!)
+cores() { # quota and period
+    local f
+    f=$(find /sys/fs/cgroup -path "*/rubato-burst/$name-disk/*" \( -name cpu.max -o -name cpu.cfs_quota_us \))
+    [[ -z $f ]] || { cat "$f"; [[ $f == *cpu.max ]] || cat "${f%quota_us}period_us"; }
+}
+cat >inforce.py <<'PY'
+# Are the speeds of the last decision, which are not all full, those of the kernel? QUOTA_AND_PERIOD DISK TBF
+import json, re, sys
+r = json.loads([l for l in open("all/windows.jsonl") if l.endswith("\n")][-1])
+speed = [r["next_speed"], r["disk"]["next_speed"], r["network"]["next_speed"]]
+tbf = re.match(r"(\d+)([KMG]?)bit", sys.argv[3])
+now = [int(sys.argv[1].split()[0]) / int(sys.argv[1].split()[1]) / 0.5, int(re.search(r"(?:wbps=|\d+:\d+ )(\d+)", sys.argv[2]).group(1)) / 4e6,
+       int(tbf.group(1)) * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}[tbf.group(2)] / 8e6]
+print(r["phase"], speed, now)
+sys.exit(not (r["phase"] == "held" and min(speed) < 0.9 and all(abs(a - b) < 0.01 for a, b in zip(speed, now))))
+PY
+inforce() { python3 inforce.py "$(cores)" "$(limits)" "$(rate)" >told 2>&1; }
+waits "the choice for three is not in force" inforce
+cat told
+"$rubato" cluster explain all.yaml >told
+grep -q '^disk: .*chosen with the others' told && grep -q '^network: .*chosen with the others' told || fail 'explain does not tell of the choice for three'
+kill -9 "$pacer"
+wait "$pacer" 2>/dev/null || true
+pacer=''
+none() { is_free && unbound && [[ ! $(cores) =~ ^[1-9] ]]; }
+waits 'the guard leaves one of three limits' none
+n=$(wc -l <all/windows.jsonl)
+start_all
+later() { [[ $(wc -l <all/windows.jsonl) -gt $n ]]; }
+waits 'the next pacer does not go on' later
+whole() { python3 -c 'import json, sys; sys.exit(len(json.load(open("all/state.json"))["measured"]) < 5 + 39 * 44)'; } # a busy machine leaves windows out
+! whole || ! sed "1,${n}d" all/windows.jsonl | grep -q '"phase":"profile"' || fail 'it takes the profile again'
+kill -TERM "$pacer"
+code=0
+wait "$pacer" || code=$?
+pacer=''
+[[ $code == 0 ]] && none || fail "told to stop it ended with $code, or leaves a limit"
+[[ $failed -ne 0 ]] || echo "ok: one choice for processor, disk and network"
 exit $failed
