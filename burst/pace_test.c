@@ -230,6 +230,14 @@ static void test_two_together(void **state)
             assert_true(late > (1 - w->p.margin) * o.slo_s || rate >= both.rate * (1 - 1e-9));
         }
     }
+    static double saved[RU_PACE_SAVED];
+    static ru_pace next;
+    uint32_t n = ru_pace_save(&w->p, saved);
+    assert_ok(ru_pace_init(&next, &o, 1, &err), err);
+    ru_pace_resume(&next, saved, n);
+    assert_int_equal(next.phase, RU_PACE_FULL);
+    assert_memory_equal(next.need, w->p.need, sizeof next.need);
+    ru_pace_fini(&next);
     ru_pace_fini(&w->p);
 }
 
