@@ -7,6 +7,12 @@
 #include "base/log.h"
 #include "train/elastic/elastic_impl.h"
 
+/* A sum goes before those under way that are so many times its size (is_full). In virtual time, 14
+ * graphs on links of 200 Mbit/s, 0.02 and 0.33 ms: with 4 steps take 0.81 to 1.02 times as long as
+ * where all wait, 0.98 in the mean; with 3 up to 1.04; with 8 one small sum waits for a large one
+ * as before (0.12 s of 0.6). */
+enum { MUCH_LARGER = 4 };
+
 /* -- opening -------------------------------------------------------------------------------------
  */
 
@@ -233,6 +239,22 @@ static void bucket_begin(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
     }
 }
 
+/* Are as many under way as may be? One more is begun that is needed before all of those and much
+ * smaller: it goes before them on each link, and need not wait until a large one ends. */
+static bool is_full(const ru_elastic *e, uint32_t ready)
+{
+    const rui_el_reduce *r = &e->reduce;
+    bool full = r->flight > 0 && r->n_begun >= r->flight;
+    bool passes = full && r->n_begun == r->flight;
+    int64_t size = MUCH_LARGER * r->buckets[ready].part.size_bytes;
+    for (uint32_t b = 0; passes && b < r->n_buckets; b++) {
+        passes =
+            r->buckets[b].at != RUI_EL_SUM_BEGUN ||
+            (r->buckets[b].part.size_bytes >= size && rui_el_rank(e, b) > rui_el_rank(e, ready));
+    }
+    return full && !passes;
+}
+
 /* The next sum that may begin: of those that are ready the one of the smallest rank. Members may
  * choose different ones, and none of them ends before all have begun it. So a sum that another
  * member has begun is begun beyond the limit (bucket_ready, group_asked), and of those for which
@@ -250,11 +272,14 @@ static bool next_of(ru_elastic *e, uint32_t *b)
         return true;
     }
     ru_heap_item item;
-    while ((r->flight == 0 || r->n_begun < r->flight) && ru_heap_pop(&r->ready, &item)) {
-        *b = (uint32_t)item.value;
-        if (r->buckets[*b].at == RUI_EL_SUM_READY) {
-            return true;
-        }
+    const ru_heap_item *top = ru_heap_peek(&r->ready);
+    while (top != NULL && r->buckets[top->value].at != RUI_EL_SUM_READY) {
+        (void)ru_heap_pop(&r->ready, &item);
+        top = ru_heap_peek(&r->ready);
+    }
+    if (top != NULL && !is_full(e, (uint32_t)top->value)) {
+        *b = (uint32_t)top->value;
+        return true;
     }
     return false;
 }

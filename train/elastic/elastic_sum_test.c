@@ -341,6 +341,34 @@ static void a_table_limits_sums_under_way(void **state)
     }
 }
 
+/* One may be under way, the first of 64 bytes; the last one is needed first. It is begun as well if
+ * it is a quarter of that or less. */
+static void a_small_urgent_sum_passes_a_large_one(void **state)
+{
+    (void)state;
+    for (int64_t small = 16; small <= 20; small += 4) {
+        job j = {0};
+        ru_err err = {0};
+        uint32_t begun = 0;
+        job_open(&j, 2, 6, 0);
+        const ru_elastic_part cuts[] = {{0, 1, 0, 64, 1 + RU_ALGO_RING},
+                                        {1, 1, 0, 64 - small, 1 + RU_ALGO_RING},
+                                        {1, 1, 64 - small, small, 1 + RU_ALGO_RING}};
+        assert_ok(ru_elastic_table_set(j.l[0]->elastic, cuts, 3, 1, NULL, &err), err);
+        j.l[0]->depth = j.l[1]->depth = 2; /* so that ranks are those of next use */
+        for (uint32_t round = 0; begun == 0; round++) {
+            assert_true(round < LIFE_ROUNDS);
+            begun = begun_alone(&j, 2);
+            job_round(&j);
+        }
+        const rui_el_bucket *b = j.l[0]->elastic->reduce.buckets;
+        assert_int_equal(begun, small == 16 ? 2 : 1);
+        assert_true(b[0].at == RUI_EL_SUM_BEGUN && b[1].at == RUI_EL_SUM_READY);
+        j.l[1]->stalls = LIFE_NOTHING;
+        ends_well(&j, 2);
+    }
+}
+
 /* Members choose different sums first, here since their gradients are ready in another order, and
  * none of these ends before all have begun it. */
 static void members_begin_what_others_have_begun(void **state)
@@ -376,6 +404,7 @@ static void members_begin_later_what_others_have_begun(void **state)
 }
 
 RU_TESTS(train_elastic_sum, cmocka_unit_test(a_table_limits_sums_under_way),
+         cmocka_unit_test(a_small_urgent_sum_passes_a_large_one),
          cmocka_unit_test(members_begin_what_others_have_begun),
          cmocka_unit_test(members_begin_later_what_others_have_begun),
          cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
