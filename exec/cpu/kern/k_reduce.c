@@ -3,6 +3,7 @@
  * Short rows are summed element by element, columns row by row. */
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/lanes.h"
+#include "exec/cpu/kern/rows_f64.h"
 #include "exec/cpu/kern/tile.h"
 
 /* acc[j] = f(acc[j], v) over all elements; v is the element, s the accumulator. */
@@ -63,12 +64,6 @@ static float start_of(ru_kern_red op)
         break;
     }
     return 0.0f;
-}
-
-/* Partial results: squares and sizes are sums by now. */
-RU_KERN_INLINE ru_kern_red of_parts(const ru_kern_red op)
-{
-    return op == RU_KERN_RED_SUM_SQUARE || op == RU_KERN_RED_SUM_ABS ? RU_KERN_RED_SUM : op;
 }
 
 static float join(ru_kern_red op, float *acc)
@@ -149,6 +144,27 @@ RU_KERN_INLINE tile_v tile_pick(tile_mask first, tile_v a, tile_v b)
     return (tile_v)(((tile_mask)a & first) | ((tile_mask)b & ~first));
 }
 
+/* v > s ? v : s, or <: of numbers */
+RU_KERN_INLINE tile_v tile_top(const ru_kern_red op, tile_v v, tile_v s)
+{
+#ifdef __AVX__
+    return (tile_v)(op == RU_KERN_RED_MAX ? _mm256_max_ps((__m256)v, (__m256)s)
+                                          : _mm256_min_ps((__m256)v, (__m256)s));
+#else
+    return tile_pick((tile_mask)(op == RU_KERN_RED_MAX ? v > s : v < s), v, s);
+#endif
+}
+
+/* Where one of both is no number. */
+RU_KERN_INLINE tile_mask tile_nan(tile_v a, tile_v b)
+{
+#ifdef __AVX__
+    return (tile_mask)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+#else
+    return (tile_mask)(a != a) | (tile_mask)(b != b);
+#endif
+}
+
 RU_KERN_INLINE tile_v tile_join(const ru_kern_red op, tile_v v, tile_v s)
 {
     switch (op) {
@@ -185,6 +201,41 @@ RU_KERN_INLINE void tile_short(const ru_kern_red op, const float *x, int64_t n, 
         }
     }
     tile_store(y, acc);
+}
+
+/* Maxima or minima of w of TILE_W rows of at least that many elements; the last vector of a row
+ * overlaps the one before. False: a NaN is among them, and y is not what it should be. */
+RU_KERN_INLINE bool tile_tops(const ru_kern_red op, const float *x, int64_t w, int64_t n, float *y)
+{
+    const float *from[TILE_W];
+    tile_v acc[TILE_W];
+    tile_mask nan = {0};
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < TILE_W; i++) {
+        from[i] = x + (i < w ? i : 0) * n;
+        acc[i] = (tile_v){0} + start_of(op);
+    }
+    for (int64_t k = 0; k < n; k += TILE_W) {
+        int64_t at = k + TILE_W <= n ? k : n - TILE_W;
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < TILE_W; i += 2) {
+            tile_v a = tile_load(from[i] + at), b = tile_load(from[i + 1] + at);
+            acc[i] = tile_top(op, a, acc[i]);
+            acc[i + 1] = tile_top(op, b, acc[i + 1]);
+            nan |= tile_nan(a, b);
+        }
+    }
+    tile_transpose(acc);
+    tile_v a = tile_top(op, tile_top(op, acc[4], acc[0]), tile_top(op, acc[6], acc[2]));
+    tile_v b = tile_top(op, tile_top(op, acc[5], acc[1]), tile_top(op, acc[7], acc[3]));
+    a = tile_top(op, b, a);
+    memcpy(y, &a, (size_t)w * sizeof *y);
+    int32_t any = 0;
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < TILE_W; i++) {
+        any |= nan[i];
+    }
+    return any == 0;
 }
 
 /* w of TILE_W rows of at least that many elements: each in TILE_W lanes, the lanes in halves, then
@@ -234,7 +285,11 @@ RU_KERN_INLINE void tiles(const ru_kern_red op, const float *x, int64_t rows, in
         if (n < TILE_W) {
             tile_short(op, x + r * n, n, y + r);
         } else {
-            tile_rows(op, x + r * n, kv_min_i64(TILE_W, rows - r), n, y + r);
+            int64_t w = kv_min_i64(TILE_W, rows - r);
+            bool picks = op == RU_KERN_RED_MAX || op == RU_KERN_RED_MIN;
+            if (!picks || !tile_tops(op, x + r * n, w, n, y + r)) {
+                tile_rows(op, x + r * n, w, n, y + r);
+            }
         }
     }
 }
@@ -352,16 +407,6 @@ RU_KERN_INLINE float join_f32(const ru_kern_red op, float s, float v)
            : op == RU_KERN_RED_PROD     ? s * v
            : op == RU_KERN_RED_MAX      ? kv_max(v, s)
            : op == RU_KERN_RED_MIN      ? kv_min(v, s)
-                                        : s + v;
-}
-
-RU_KERN_INLINE double join_f64(const ru_kern_red op, double s, double v)
-{
-    return op == RU_KERN_RED_SUM_SQUARE ? s + v * v
-           : op == RU_KERN_RED_SUM_ABS  ? s + fabs(v)
-           : op == RU_KERN_RED_PROD     ? s * v
-           : op == RU_KERN_RED_MAX      ? (((v > s) | (v != v)) ? v : s)
-           : op == RU_KERN_RED_MIN      ? (((v < s) | (v != v)) ? v : s)
                                         : s + v;
 }
 
@@ -556,6 +601,29 @@ static void fold_rows_f32(ru_kern_red op, const float *x, int64_t n, int64_t w, 
     }
 }
 
+/* Begins y where that is to be done; returns the rows that are done. */
+static int64_t fold_rows_f64(ru_kern_red op, const double *x, int64_t n, int64_t w, bool first,
+                             double *y)
+{
+    const double start = start_real(op);
+    for (int64_t j = 0; first && j < w; j++) {
+        y[j] = start;
+    }
+#define ROWS(op) \
+    case op:     \
+        return deep_fold(op, x, n, w, start, y);
+    switch (op) {
+        ROWS(RU_KERN_RED_SUM)
+        ROWS(RU_KERN_RED_SUM_SQUARE)
+        ROWS(RU_KERN_RED_SUM_ABS)
+        ROWS(RU_KERN_RED_MAX)
+        ROWS(RU_KERN_RED_MIN)
+        ROWS(RU_KERN_RED_PROD)
+    }
+#undef ROWS
+    return 0;
+}
+
 #define FOLD_CASE(op, T, t, start)                                \
     case op:                                                      \
         if (across) {                                             \
@@ -589,6 +657,10 @@ static void fold_rows_f32(ru_kern_red op, const float *x, int64_t n, int64_t w, 
 void RUI_K(rui_kern_fold)(ru_kern_red op, ru_dtype type, bool across, const void *x, int64_t n,
                           int64_t ld, int64_t w, bool first, void *y)
 {
+    int64_t done = type == RU_F64 && !across ? fold_rows_f64(op, x, n, w, first, y) : 0;
+    x = (const char *)x + done * n * (int64_t)sizeof(double);
+    y = (char *)y + done * (int64_t)sizeof(double);
+    w -= done;
     if (type == RU_F32 && !across) {
         fold_rows_f32(op, x, n, w, first, y);
     } else if (type == RU_F32) {

@@ -49,7 +49,8 @@ static void short_rows_are_reduced(void **state)
         for (int64_t n = 1; k != NULL && n <= LENGTH; n++) {
             for (ru_kern_red op = RU_KERN_RED_SUM; op <= RU_KERN_RED_MIN; op++) {
                 numbers(x, ROWS * n, (uint64_t)n);
-                x[n / 2] = NAN;
+                x[n % 3 == 0 ? n - 1 : n % 3 == 1 ? 0 : n / 2] = NAN;
+                x[9 * n] = INFINITY; /* beside rows with a NaN, and not */
                 k->reduce_rows(op, RU_F32, x, ROWS, n, y);
                 k->reduce_rows(op, RU_F32, x, 5, n, part);
                 k->reduce_rows(op, RU_F32, x + 5 * n, ROWS - 5, n, part + 5);
@@ -64,6 +65,73 @@ static void short_rows_are_reduced(void **state)
                     }
                     assert_true(y[r] == want && part[r] == want);
                 }
+            }
+        }
+    }
+    free(x);
+}
+
+/* The same in double. NaN is above and below all others; equal zeros keep their sign. */
+static double joined_wide(ru_kern_red op, double a, double v)
+{
+    return op == RU_KERN_RED_SUM          ? a + v
+           : op == RU_KERN_RED_SUM_SQUARE ? a + v * v
+           : op == RU_KERN_RED_SUM_ABS    ? a + fabs(v)
+           : op == RU_KERN_RED_PROD       ? a * v
+           : op == RU_KERN_RED_MAX        ? (isnan(a) || a > v ? a : v)
+                                          : (isnan(a) || a < v ? a : v);
+}
+
+/* Row r of numbers of which every order of sums and of products is exact. */
+static void wide_row(ru_kern_red op, int64_t r, int64_t n, double *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t u = (uint64_t)(r * n + i + 1) * 0x9e3779b97f4a7c15u;
+        int sign = u >> 63 != 0 ? -1 : 1;
+        x[i] = op == RU_KERN_RED_PROD ? sign * (u >> 62 & 1 ? 2.0 : 1.0)
+                                      : (double)(int64_t)(u >> 59) * 0.25 - 4.0;
+        x[i] = r % 7 == 3 ? -0.0 : x[i];
+    }
+    const double odd[] = {RU_NAN, RU_NAN, (double)INFINITY};
+    if (r % 7 < 3) {
+        x[r % 7 == 0 ? n - 1 : r % 7 == 1 ? 0 : n / 2] = r % 2 == 0 ? odd[r % 7] : -odd[r % 7];
+    }
+}
+
+/* Every number of rows, so that groups of eight are full and not; what y holds is joined, too. */
+static void rows_of_doubles_are_reduced(void **state)
+{
+    (void)state;
+    static const double starts[] = {[RU_KERN_RED_MAX] = -(double)INFINITY,
+                                    [RU_KERN_RED_MIN] = (double)INFINITY,
+                                    [RU_KERN_RED_PROD] = 1.0};
+    double *x = malloc(sizeof(double) * ROWS * LENGTH), y[ROWS], more[ROWS];
+    const int64_t cases = RU_KERN_LEVELS * LENGTH * (RU_KERN_RED_PROD + 1);
+    for (int64_t c = 0; c < cases; c++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)(c % RU_KERN_LEVELS));
+        const ru_kern_red op = (ru_kern_red)(c / RU_KERN_LEVELS / LENGTH);
+        const int64_t n = c / RU_KERN_LEVELS % LENGTH + 1, rows = 1 + c / RU_KERN_LEVELS % ROWS;
+        if (k == NULL) {
+            continue;
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            wide_row(op, r, n, x + r * n);
+            more[r] = 2.0;
+        }
+        k->fold(op, RU_F64, false, x, n, 0, rows, true, y);
+        k->fold(op, RU_F64, false, x, n, 0, rows, false, more);
+        for (int64_t r = 0; r < rows; r++) {
+            double want = (size_t)op < RU_ARRAY_LEN(starts) ? starts[op] : 0.0, also = 2.0;
+            for (int64_t i = 0; i < n; i++) {
+                want = joined_wide(op, want, x[r * n + i]);
+                also = joined_wide(op, also, x[r * n + i]);
+            }
+            bool same = isnan(want)
+                            ? isnan(y[r]) && isnan(more[r])
+                            : y[r] == want && signbit(y[r]) == signbit(want) && more[r] == also;
+            if (!same) {
+                fail_msg("op %d, row %lld of %lld elements: %g and %g for %g and %g", (int)op,
+                         (long long)r, (long long)n, y[r], more[r], want, also);
             }
         }
     }
@@ -408,4 +476,4 @@ RU_TESTS(exec_line, cmocka_unit_test(bytes_are_looked_up), cmocka_unit_test(matr
          cmocka_unit_test(products_come_back), cmocka_unit_test(short_rows_are_reduced),
          cmocka_unit_test(softmax_of_every_length), cmocka_unit_test(places_of_the_largest),
          cmocka_unit_test(places_of_every_type), cmocka_unit_test(largest_are_in_order),
-         cmocka_unit_test(running_sums))
+         cmocka_unit_test(running_sums), cmocka_unit_test(rows_of_doubles_are_reduced))

@@ -6,7 +6,7 @@
 
 /* CHUNK: rows of a transposition that a thread takes at least, whole lines. FEW_ROWS: fewer are not
  * worth a call. */
-enum { CHUNK = 64, FEW_ROWS = 8 };
+enum { CHUNK = 64, FEW_ROWS = 8, FEW_INDICES = 32 };
 
 typedef struct move_state {
     const ru_kern *k;
@@ -59,6 +59,25 @@ static void gather_part(const void *state, void *const *bufs, int64_t begin, int
     }
 }
 
+/* Few indices of each of the outer dim: index by index, a step apart. */
+static void gather_few(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    enum { NEAR = 256 };
+    const move_state *s = state;
+    const int64_t bytes = s->cols * ru_dtype_bytes(s->t);
+    for (int64_t o = begin, n; o < end; o += n) {
+        n = end - o < NEAR ? end - o : NEAR;
+        for (int64_t i = 0; i < s->n; i++) {
+            int64_t v =
+                s->it == RU_I64 ? ((const int64_t *)bufs[1])[i] : ((const int32_t *)bufs[1])[i];
+            v += v < 0 ? s->limit : 0;
+            rui_rows_copy((char *)bufs[2] + (o * s->n + i) * bytes, s->n * bytes,
+                          (const char *)bufs[0] + (o * s->limit + v) * bytes, s->limit * bytes,
+                          bytes, n);
+        }
+    }
+}
+
 static ru_status gather_run(void *state, void *const *bufs, const rui_run *run)
 {
     const move_state *s = state;
@@ -66,7 +85,11 @@ static ru_status gather_run(void *state, void *const *bufs, const rui_run *run)
     if (bad >= 0) {
         return index_error(s, bufs[1], bad, run);
     }
-    rui_kern_for(run, gather_part, s, bufs, s->outer * s->n, rui_kern_grain(s->cols));
+    if (s->t == s->to && s->n <= FEW_INDICES && s->outer > s->n && s->cols <= FEW_INDICES) {
+        rui_kern_for(run, gather_few, s, bufs, s->outer, rui_kern_grain(s->n * s->cols));
+    } else {
+        rui_kern_for(run, gather_part, s, bufs, s->outer * s->n, rui_kern_grain(s->cols));
+    }
     return RU_OK;
 }
 

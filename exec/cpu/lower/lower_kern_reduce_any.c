@@ -63,25 +63,69 @@ static void add_exponentials(const any_state *s, const float *x, int64_t n, cons
     }
 }
 
-/* y holds the largest ones of w neighbours. */
-static void log_sum_exp(const any_state *s, const float *x, float *y, int64_t w)
+/* The same of doubles for n lines of `len` elements that follow each other, n * len <= CHUNK;
+ * across: each line adds to all sums, else each to its own. */
+static void add_wide(const any_state *s, const double *x, int64_t n, int64_t len, const double *top,
+                     double *sum)
 {
-    double sum[BLOCK] = {0};
-    for (int64_t j = 0; j < w; j++) {
-        y[j] = isinf(y[j]) ? 0.0f : y[j];
-    }
-    for (int64_t k = 0; k < s->turns; k++) {
-        const float *from = x + turn_at(s, k);
-        for (int64_t j = 0; j < (s->across ? s->deep : w); j++) {
-            if (s->across) {
-                add_exponentials(s, from + j * s->near, w, y, 1, sum);
-            } else {
-                add_exponentials(s, from + j * s->deep, s->deep, y + j, 0, sum + j);
-            }
+    double e[CHUNK];
+    for (int64_t l = 0; l < n; l++) {
+        for (int64_t i = 0; i < len; i++) {
+            e[l * len + i] = x[l * len + i] - top[s->across ? i : l];
         }
     }
+    ru_kern_numbers_best()->map1(RU_KERN_MAP1_Exp, e, e, n * len);
+    s->k->fold(RU_KERN_RED_SUM, RU_F64, s->across, e, s->across ? n : len, s->across ? len : 0,
+               s->across ? len : n, false, sum);
+}
+
+/* One turn of w results side by side. */
+static void add_turn(const any_state *s, const char *x, const void *top, int64_t w, double *sum)
+{
+    int64_t lines = s->across ? s->deep : w, len = s->across ? w : s->deep;
+    int64_t step = s->across ? s->near : s->deep;
+    if (s->t == RU_F32) {
+        for (int64_t l = 0; l < lines; l++) {
+            add_exponentials(s, (const float *)(const void *)x + l * step, len,
+                             (const float *)top + (s->across ? 0 : l), s->across ? 1 : 0,
+                             s->across ? sum : sum + l);
+        }
+        return;
+    }
+    const double *from = (const void *)x, *most = top;
+    int64_t at_once = len == step && len <= CHUNK ? CHUNK / len : 1;
+    for (int64_t l = 0, n; l < lines; l += n) {
+        n = lines - l < at_once ? lines - l : at_once;
+        for (int64_t c = 0, m; c < len; c += m) { /* more than one only of a long row */
+            m = len - c < CHUNK ? len - c : CHUNK;
+            add_wide(s, from + l * step + c, n, m, s->across ? most : most + l,
+                     s->across ? sum : sum + l);
+        }
+    }
+}
+
+/* y holds the largest ones of w neighbours. */
+static void log_sum_exp(const any_state *s, const char *x, void *y, int64_t w)
+{
+    double sum[BLOCK] = {0};
+    float *some = y;
+    double *wide = y;
     for (int64_t j = 0; j < w; j++) {
-        y[j] = (float)((double)y[j] + log(sum[j]));
+        if (s->t == RU_F32) {
+            some[j] = isinf(some[j]) ? 0.0f : some[j];
+        } else {
+            wide[j] = isinf(wide[j]) ? 0.0 : wide[j];
+        }
+    }
+    for (int64_t k = 0; k < s->turns; k++) {
+        add_turn(s, x + turn_at(s, k) * ru_dtype_bytes(s->t), y, w, sum);
+    }
+    for (int64_t j = 0; j < w; j++) {
+        if (s->t == RU_F32) {
+            some[j] = (float)((double)some[j] + log(sum[j]));
+        } else {
+            wide[j] += log(sum[j]);
+        }
     }
 }
 
@@ -90,7 +134,7 @@ static double finish(any_end end, double v, double count)
     return end == E_MEAN ? v / count : end == E_ROOT ? sqrt(v) : end == E_LOG ? log(v) : v;
 }
 
-static void finish_all(const any_state *s, const float *x, void *y, int64_t w)
+static void finish_all(const any_state *s, const char *x, void *y, int64_t w)
 {
     const double count = fmax((double)s->count, 1); /* of none: 0 */
     if (s->end == E_LOG_SUM_EXP) {
@@ -182,7 +226,7 @@ static void any_part(const void *state, void *const *bufs, int64_t begin, int64_
         if (s->turns == 0) { /* of none */
             s->k->fold(s->op, s->t, true, x, 0, s->near, w, true, y);
         }
-        finish_all(s, (const float *)x, y, w);
+        finish_all(s, x, y, w);
     }
 }
 
@@ -222,7 +266,7 @@ static bool takes(const any_state *s)
     bool small = s->t == RU_I8 || s->t == RU_U8 || s->t == RU_BOOL;
     bool picks = s->op == RU_KERN_RED_MAX || s->op == RU_KERN_RED_MIN;
     bool whole = s->t == RU_I64 || s->t == RU_I32 || (small && picks);
-    return s->t == RU_F32 || (s->t == RU_F64 && s->end != E_LOG_SUM_EXP) ||
+    return s->t == RU_F32 || s->t == RU_F64 ||
            (whole && (s->end == E_NONE || (s->end == E_MEAN && !small)));
 }
 
