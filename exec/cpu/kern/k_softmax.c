@@ -1,5 +1,9 @@
 /* Softmax and its logarithm over rows, and over a middle axis whose inner elements stand side by
  * side. */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/lanes.h"
 
@@ -21,22 +25,40 @@ RU_KERN_INLINE kv_16 pick_16(kv_16_mask m, kv_16 on, kv_16 off)
     return (kv_16)(((kv_16_mask)on & m) | ((kv_16_mask)off & ~m));
 }
 
+/* a > b ? a : b. A NaN need not be kept in a softmax: it makes the row's sum NaN. */
+RU_KERN_INLINE kv_16 top_16(kv_16 a, kv_16 b)
+{
+#ifdef __AVX512F__
+    return (kv_16)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return pick_16(a > b, a, b);
+#endif
+}
+
+/* y * 2^t; 0 where x < -87, x where it is NaN. */
+RU_KERN_INLINE kv_16 scale_16(kv_16 x, kv_16 y, kv_16 t)
+{
+#ifdef __AVX512F__
+    const __mmask16 low = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
+    return (kv_16)_mm512_maskz_scalef_ps(low, (__m512)y, (__m512)t);
+#else
+    y = (kv_16)((kv_16_mask)y + ((kv_16_mask)(t + 12582912.0f) << 23));
+    return pick_16(x < -87.0f, (kv_16){0}, pick_16(x != x, x, y));
+#endif
+}
+
 /* kv_exp_neg of 16. */
 RU_KERN_INLINE kv_16 exp_16(kv_16 x)
 {
-    kv_16 c = pick_16(x < -87.0f, (kv_16){0} - 87.0f, x);
-    kv_16 t = c * 1.44269504f + 12582912.0f;
-    kv_16_mask n = (kv_16_mask)t << 23;
-    t -= 12582912.0f;
+    kv_16 c = top_16((kv_16){0} - 87.0f, x);
+    kv_16 t = (c * 1.44269504f + 12582912.0f) - 12582912.0f;
     kv_16 r = c - t * 0x1.62ep-1f;
     r -= t * 3.19461833e-05f;
     kv_16 p = r * 1.395171725e-03f + 8.369598410e-03f;
     p = p * r + 4.166618728e-02f;
     p = p * r + 1.666651289e-01f;
     p = p * r + 5.000000101e-01f;
-    kv_16 y = (p * r) * r + r + 1.0f;
-    y = (kv_16)((kv_16_mask)y + n);
-    return pick_16(x < -87.0f, (kv_16){0}, pick_16(x != x, x, y));
+    return scale_16(x, (p * r) * r + r + 1.0f, t);
 }
 
 /* Lanes from the end of a row that whole vectors have not seen. */
@@ -56,23 +78,23 @@ RU_KERN_INLINE float row_max(const float *x, int64_t n)
 #pragma GCC unroll 4
         for (int64_t k = 0; k < 4; k++) {
             v = load_16(x + i + k * WIDE);
-            acc[k] = KV_MOST(kv_16, v, acc[k]);
+            acc[k] = top_16(v, acc[k]);
         }
     }
     for (; i + WIDE <= n; i += WIDE) {
         v = load_16(x + i);
-        acc[0] = KV_MOST(kv_16, v, acc[0]);
+        acc[0] = top_16(v, acc[0]);
     }
     float most;
-    acc[0] = KV_MOST(kv_16, acc[1], acc[0]);
-    acc[2] = KV_MOST(kv_16, acc[3], acc[2]);
-    acc[0] = KV_MOST(kv_16, acc[2], acc[0]);
+    acc[0] = top_16(acc[1], acc[0]);
+    acc[2] = top_16(acc[3], acc[2]);
+    acc[0] = top_16(acc[2], acc[0]);
     KV_JOIN_16(acc[0], KV_MOST, most);
     return most;
 }
 
-/* y = e^(x - max), returns the sum; y may equal x. n >= WIDE. */
-RU_KERN_INLINE float row_exp(const float *x, float max, float *y, int64_t n)
+/* y = e^(x - max) with `keep`, returns the sum; y may equal x. n >= WIDE. */
+RU_KERN_INLINE float row_exp(const float *x, float max, const bool keep, float *y, int64_t n)
 {
     kv_16 sum[4] = {{0}}, e;
     const kv_16 last = exp_16(load_16(x + n - WIDE) - max);
@@ -81,17 +103,23 @@ RU_KERN_INLINE float row_exp(const float *x, float max, float *y, int64_t n)
 #pragma GCC unroll 4
         for (int64_t k = 0; k < 4; k++) {
             e = exp_16(load_16(x + i + k * WIDE) - max);
-            *(kv_16 *)(y + i + k * WIDE) = e;
+            if (keep) {
+                *(kv_16 *)(y + i + k * WIDE) = e;
+            }
             sum[k] += e;
         }
     }
     for (; i + WIDE <= n; i += WIDE) {
         e = exp_16(load_16(x + i) - max);
-        *(kv_16 *)(y + i) = e;
+        if (keep) {
+            *(kv_16 *)(y + i) = e;
+        }
         sum[0] += e;
     }
     if (i < n) {
-        *(kv_16 *)(y + n - WIDE) = last;
+        if (keep) {
+            *(kv_16 *)(y + n - WIDE) = last;
+        }
         sum[1] += pick_16(unseen(n - i), last, (kv_16){0});
     }
     sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
@@ -127,7 +155,7 @@ static float any_max(const float *x, int64_t n)
 
 static float any_exp(const float *x, float max, float *y, int64_t n)
 {
-    return n < WIDE ? few_exp(x, max, y, n) : row_exp(x, max, y, n);
+    return n < WIDE ? few_exp(x, max, y, n) : row_exp(x, max, true, y, n);
 }
 
 enum { ROWS = 8, NEAR = 512 /* elements of rows that go through each step together */ };
@@ -136,19 +164,16 @@ enum { ROWS = 8, NEAR = 512 /* elements of rows that go through each step togeth
  * infinities (all masked) gives NaN as the definition does. */
 static void softmax_rows(bool log, const float *x, float *y, int64_t rows, int64_t n)
 {
-    float max[ROWS], end[ROWS], e[KV_BLOCK];
+    float max[ROWS], end[ROWS];
     for (int64_t r = 0; r < rows; r++) {
         max[r] = row_max(x + r * n, n);
     }
     for (int64_t r = 0; r < rows && !log; r++) {
-        end[r] = 1.0f / row_exp(x + r * n, max[r], y + r * n, n);
+        end[r] = 1.0f / row_exp(x + r * n, max[r], true, y + r * n, n);
     }
-    for (int64_t r = 0; r < rows && log; r++) {
-        float sum = 0.0f;
-        for (int64_t c = 0; c < n; c += KV_BLOCK) {
-            sum += any_exp(x + r * n + c, max[r], e, kv_min_i64(KV_BLOCK, n - c));
-        }
-        end[r] = kv_log(sum); /* by itself: beside a large maximum it would lose its digits */
+    for (int64_t r = 0; r < rows && log; r++) { /* by itself: beside a large maximum it would lose
+                                                   its digits */
+        end[r] = kv_log(row_exp(x + r * n, max[r], false, NULL, n));
     }
     for (int64_t r = 0; r < rows; r++) {
         const float *from = x + r * n;
