@@ -4,55 +4,148 @@
  * was just stored is not yet read. */
 #include <float.h>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/lanes.h"
 #include "exec/cpu/kern/side.h"
 
-/* Rows of at most NARROW results or elements go as if they were so long: what is beside them is
+/* Everything here is inlined: no call hands such a vector over. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+/* Rows go as if they were a multiple of NARROW results or elements long: what is beside them is
  * made, too, and then overwritten. SLACK: elements that such a row reads behind its line. */
 enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
 
+/* Rows and steps of two of floats in vectors of 16. Compilers do the last vector of a step of two
+ * element by element, because its load reaches beyond what is asked for, and look for NaN twice. */
+#ifdef __AVX512F__
+RU_KERN_INLINE kv_16 get_16(const float *x)
+{
+    return *(const kv_16 *)x;
+}
+
+RU_KERN_INLINE kv_16 join_16(const bool max, kv_16 v, kv_16 b)
+{
+    const __m512 n = (__m512)v; /* where it is larger than b or NaN, else b */
+    const __m512 most = _mm512_mask_max_ps(n, _mm512_cmp_ps_mask(n, n, _CMP_ORD_Q), n, (__m512)b);
+    return max ? (kv_16)most : (kv_16)(b + v);
+}
+
+RU_KERN_INLINE kv_16 even_16(const float *x)
+{
+    return __builtin_shufflevector(get_16(x), get_16(x + 16), 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20,
+                                   22, 24, 26, 28, 30);
+}
+
+/* to = the join of `count` rows, and of what is there with `more`. */
+RU_KERN_INLINE void rows_16(const bool max, const float *const *x, const int64_t count,
+                            const bool more, float *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        kv_16 b = more ? get_16(to + i) : get_16(x[0] + i);
+#pragma GCC unroll 4
+        for (int64_t r = more ? 0 : 1; r < count; r++) {
+            b = join_16(max, get_16(x[r] + i), b);
+        }
+        *(kv_16 *)(to + i) = b;
+    }
+}
+
+/* y = the join of taps along a line in steps of two. */
+RU_KERN_INLINE void taps_16(const bool max, const float *line, const int64_t taps, int64_t apart,
+                            float *y, int64_t n)
+{
+    for (int64_t o = 0; o < n; o += 16) {
+        kv_16 b = even_16(line + 2 * o);
+        for (int64_t c = 1; c < taps; c++) {
+            b = join_16(max, even_16(line + 2 * o + c * apart), b);
+        }
+        *(kv_16 *)(y + o) = b;
+    }
+}
+
+/* False: not done. */
+RU_KERN_INLINE bool two_by_vectors(const bool max, const float *line, int64_t taps, int64_t apart,
+                                   float *y, int64_t n)
+{
+    if (n % 16 != 0) {
+        return false;
+    }
+    if (taps == 3) {
+        taps_16(max, line, 3, apart, y, n);
+    } else {
+        taps_16(max, line, taps, apart, y, n);
+    }
+    return true;
+}
+
+enum { VECTORS = 1 };
+#else
+RU_KERN_INLINE void rows_16(const bool max, const float *const *x, const int64_t count,
+                            const bool more, float *to, int64_t n)
+{
+    (void)max, (void)x, (void)count, (void)more, (void)to, (void)n;
+}
+
+RU_KERN_INLINE bool two_by_vectors(const bool max, const float *line, int64_t taps, int64_t apart,
+                                   float *y, int64_t n)
+{
+    (void)max, (void)line, (void)taps, (void)apart, (void)y, (void)n;
+    return false;
+}
+
+enum { VECTORS = 0 };
+#endif
+
 /* to = the join of `count` rows, and of what is there with `more`; all rows of `from`. */
-#define POOL_JOIN(name, type, f)                                                                \
-    RU_KERN_INLINE void name##_join(const type *const *x, const int64_t count, const bool more, \
-                                    type *to, int64_t n)                                        \
-    {                                                                                           \
-        const type *x0 = x[0], *x1 = x[count > 1 ? 1 : 0], *x2 = x[count > 2 ? 2 : 0],          \
-                   *x3 = x[count > 3 ? 3 : 0];                                                  \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                     \
-        {                                                                                       \
-            type b = more ? to[i] : x0[i];                                                      \
-            _Pragma("GCC unroll 4") for (int64_t r = more ? 0 : 1; r < count; r++)              \
-            {                                                                                   \
-                type v = r == 0 ? x0[i] : r == 1 ? x1[i] : r == 2 ? x2[i] : x3[i];              \
-                b = f;                                                                          \
-            }                                                                                   \
-            to[i] = b;                                                                          \
-        }                                                                                       \
-    }                                                                                           \
-    static void name##_rows(const ru_kern_pool *p, const ru_kern_pool_from *from, type *to,     \
-                            int64_t n)                                                          \
-    {                                                                                           \
-        const type *x[JOIN_ROWS], *plane = from->x;                                             \
-        int64_t rows = from->planes * from->rows, row = 0;                                      \
-        for (int64_t k = 0, c; k < rows; k += c) {                                              \
-            for (c = 0; c < JOIN_ROWS && k + c < rows; c++) {                                   \
-                x[c] = plane + row * p->row_step;                                               \
-                bool over = ++row == from->rows;                                                \
-                row = over ? 0 : row;                                                           \
-                plane += over ? p->plane_step : 0;                                              \
-            }                                                                                   \
-            bool narrow =                                                                       \
-                n <= NARROW && p->end != NULL && (const type *)p->end - x[c - 1] >= NARROW;     \
-            if (narrow && k > 0) {                                                              \
-                POOL_COUNT_4(c, name##_join(x, COUNT, true, to, NARROW));                       \
-            } else if (narrow) {                                                                \
-                POOL_COUNT_4(c, name##_join(x, COUNT, false, to, NARROW));                      \
-            } else if (k > 0) {                                                                 \
-                POOL_COUNT_4(c, name##_join(x, COUNT, true, to, n));                            \
-            } else {                                                                            \
-                POOL_COUNT_4(c, name##_join(x, COUNT, false, to, n));                           \
-            }                                                                                   \
-        }                                                                                       \
+#define POOL_JOIN(name, type, f)                                                                   \
+    RU_KERN_INLINE void name##_join(const type *const *x, const int64_t count, const bool more,    \
+                                    type *to, int64_t n)                                           \
+    {                                                                                              \
+        const type *x0 = x[0], *x1 = x[count > 1 ? 1 : 0], *x2 = x[count > 2 ? 2 : 0],             \
+                   *x3 = x[count > 3 ? 3 : 0];                                                     \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            type b = more ? to[i] : x0[i];                                                         \
+            _Pragma("GCC unroll 4") for (int64_t r = more ? 0 : 1; r < count; r++)                 \
+            {                                                                                      \
+                type v = r == 0 ? x0[i] : r == 1 ? x1[i] : r == 2 ? x2[i] : x3[i];                 \
+                b = f;                                                                             \
+            }                                                                                      \
+            to[i] = b;                                                                             \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_rows(const ru_kern_pool *p, const ru_kern_pool_from *from, type *to,        \
+                            int64_t n)                                                             \
+    {                                                                                              \
+        const type *x[JOIN_ROWS], *plane = from->x;                                                \
+        int64_t rows = from->planes * from->rows, row = 0;                                         \
+        for (int64_t k = 0, c; k < rows; k += c) {                                                 \
+            for (c = 0; c < JOIN_ROWS && k + c < rows; c++) {                                      \
+                x[c] = plane + row * p->row_step;                                                  \
+                bool over = ++row == from->rows;                                                   \
+                row = over ? 0 : row;                                                              \
+                plane += over ? p->plane_step : 0;                                                 \
+            }                                                                                      \
+            int64_t wide = (n + NARROW - 1) / NARROW * NARROW;                                     \
+            bool fits = p->end != NULL && (const type *)p->end - x[c - 1] >= wide;                 \
+            const bool more = k > 0;                                                               \
+            if (fits && name##_vectors) {                                                          \
+                POOL_COUNT_4(c,                                                                    \
+                             rows_16(name##_max, (const void *)x, COUNT, more, (void *)to, wide)); \
+            } else if (fits && n <= NARROW && more) {                                              \
+                POOL_COUNT_4(c, name##_join(x, COUNT, true, to, NARROW));                          \
+            } else if (fits && n <= NARROW) {                                                      \
+                POOL_COUNT_4(c, name##_join(x, COUNT, false, to, NARROW));                         \
+            } else if (more) {                                                                     \
+                POOL_COUNT_4(c, name##_join(x, COUNT, true, to, fits ? wide : n));                 \
+            } else {                                                                               \
+                POOL_COUNT_4(c, name##_join(x, COUNT, false, to, fits ? wide : n));                \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 /* y = the join of `count` taps along a line, and of what is there with `more`. */
@@ -131,11 +224,21 @@ enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
         type some[NARROW], *to = room < NARROW ? some : y;                                         \
         if (p->stride == 1) {                                                                      \
             name##_along(p->taps, p->dilation, line, 1, to, NARROW);                               \
-        } else {                                                                                   \
+        } else if (!name##_two(line, p->taps, p->dilation, to, NARROW)) {                          \
             name##_along(p->taps, p->dilation, line, 2, to, NARROW);                               \
         }                                                                                          \
         if (to != y) {                                                                             \
             memcpy(y, some, sizeof *y *(size_t)n);                                                 \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_row(const ru_kern_pool *p, const type *line, type *y, int64_t n)            \
+    {                                                                                              \
+        if (p->stride == 1) {                                                                      \
+            name##_along(p->taps, p->dilation, line, 1, y, n);                                     \
+        } else if (p->stride == 2 && !name##_two(line, p->taps, p->dilation, y, n)) {              \
+            name##_along(p->taps, p->dilation, line, 2, y, n);                                     \
+        } else if (p->stride != 2) {                                                               \
+            name##_along(p->taps, p->dilation, line, p->stride, y, n);                             \
         }                                                                                          \
     }                                                                                              \
     static void name##_lines(const ru_kern_pool *p, const ru_kern_pool_from *from, int64_t n_from, \
@@ -145,24 +248,25 @@ enum { JOIN_ROWS = 4, NARROW = 16, SLACK = 64 };
             name##_line(p, &from[r], lines + r * p->line);                                         \
         }                                                                                          \
         bool one = p->line == n * p->stride && p->y_step == n; /* lines in one */                  \
-        bool narrow = !one && n <= NARROW && p->y_step == n && p->stride <= 2 &&                   \
-                      p->taps * p->dilation <= NARROW;                                             \
-        for (int64_t i = 0; narrow && i < SLACK; i++) {                                            \
+        bool over = !one && p->y_step == n && p->stride <= 2 && p->taps * p->dilation <= NARROW && \
+                    (n <= NARROW || p->stride == 1 || name##_vectors);                             \
+        for (int64_t i = 0; over && i < SLACK; i++) {                                              \
             lines[n_from * p->line + i] = outside;                                                 \
         }                                                                                          \
         n *= one ? n_from : 1;                                                                     \
         for (int64_t r = 0; r < (one ? 1 : n_from); r++) {                                         \
             const type *line = lines + r * p->line;                                                \
             type *to = y + r * p->y_step;                                                          \
-            if (narrow) {                                                                          \
-                name##_narrow(p, line, to, n, (n_from - r - 1) * p->y_step + n);                   \
-            } else if (p->stride == 1) {                                                           \
-                name##_along(p->taps, p->dilation, line, 1, to, n);                                \
-            } else if (p->stride == 2) {                                                           \
-                name##_along(p->taps, p->dilation, line, 2, to, n);                                \
-            } else {                                                                               \
-                name##_along(p->taps, p->dilation, line, p->stride, to, n);                        \
+            const int64_t room = (n_from - r - 1) * p->y_step + n;                                 \
+            const int64_t wide = (n + NARROW - 1) / NARROW * NARROW, main = wide - NARROW;         \
+            if (!over || (n > NARROW && wide <= room)) {                                           \
+                name##_row(p, line, to, over ? wide : n);                                          \
+                continue;                                                                          \
             }                                                                                      \
+            if (main > 0) {                                                                        \
+                name##_row(p, line, to, main);                                                     \
+            }                                                                                      \
+            name##_narrow(p, line + main * p->stride, to + main, n - main, room - main);           \
         }                                                                                          \
     }
 
@@ -273,6 +377,19 @@ static int64_t side_bytes(const ru_kern_side *p, int64_t a0, int64_t a1)
             }                                                                                      \
         }                                                                                          \
     }
+
+#define POOL_VECTORS(name, type, max, has)                                                 \
+    enum { name##_max = max, name##_vectors = (has)*VECTORS };                             \
+    RU_KERN_INLINE bool name##_two(const type *line, int64_t taps, int64_t apart, type *y, \
+                                   int64_t n)                                              \
+    {                                                                                      \
+        return name##_vectors &&                                                           \
+               two_by_vectors(max, (const void *)line, taps, apart, (void *)y, n);         \
+    }
+POOL_VECTORS(max_f32, float, true, true)
+POOL_VECTORS(sum_f32, float, false, true)
+POOL_VECTORS(max_u8, uint8_t, true, false)
+POOL_VECTORS(max_i8, int8_t, true, false)
 
 /* kv_max by bits: of two taps GCC 12 chooses an address, by a branch. */
 RU_KERN_INLINE float larger(float a, float b)
