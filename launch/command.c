@@ -37,7 +37,7 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
     word(w, ru_path_join(l->arena, l->out, "job.yaml"));
     word(w, "--out");
     word(w, l->out);
-    word_number(w, "--founders", o->n_start);
+    word_number(w, "--founders", o->parts ? o->n_max : o->n_start);
     word_number(w, "--begin", o->n_begin > 0 ? o->n_begin : 1);
     word_number(w, "--min", o->n_min);
     word_number(w, "--max", o->n_max);
@@ -66,9 +66,14 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
         word(w, "--weights");
         word(w, o->weights);
     }
-    if (o->sets != NULL) {
+    bool far = o->parts && o->hosts != NULL;
+    if (o->sets != NULL && (!far || c->rank == 1)) {
         word(w, "--sets");
         word(w, o->sets);
+    }
+    if (far) {
+        word(w, "--far");
+        word_number(w, "--after", o->after);
     }
     if (o->train->resume) {
         word(w, "--resume");
@@ -115,6 +120,14 @@ void rui_remote_line(rui_launcher *l, const rui_child *c, const char *join, rui_
     word_number(w, "--rank", c->rank);
     if (rui_threads_asked(l) != 0) {
         word_number(w, "--threads", rui_threads_asked(l));
+    }
+    if (l->opt->parts) {
+        word_number(w, "--founders", l->opt->n_max);
+        word(w, "--far");
+        word_number(w, "--after", l->opt->after);
+        if (l->opt->train->resume && l->opt->after == 0) { /* the folder of the run is there */
+            word(w, "--resume");
+        }
     }
     if (l->opt->deterministic) {
         word(w, "--deterministic");

@@ -284,8 +284,10 @@ static ru_status start_at(rui_launcher *l, uint32_t slot, const char *host, cons
                                    .own_group = true};
     RU_TRY(ru_process_start(&po, &c->p, err));
     if (host != NULL) {
-        RU_TRY(ru_process_write(c->p, l->token, (int64_t)strlen(l->token), err));
-        RU_TRY(ru_process_write(c->p, "\n", 1, err));
+        const char *line = ru_arena_printf(l->arena, "%s\n", l->token);
+        ru_status st = line != NULL ? ru_process_write(c->p, line, (int64_t)strlen(line), err)
+                                    : RU_FAIL(err, RU_E_MEM, "not enough memory to start a worker");
+        RU_TRY(st == RU_E_PEER ? RU_OK : st); /* it has ended: on_end will hear why */
     }
     l->n_children++;
     l->n_alive++;
@@ -300,7 +302,7 @@ static void start_others(rui_launcher *l, const char *address)
 {
     ru_err err = {0};
     l->founded = true;
-    if (l->opt->open && !l->opt->train->quiet) {
+    if (l->opt->open && !l->opt->parts && !l->opt->train->quiet) {
         say(l, "to add a worker, run: rubato worker --join %s --token-file %s", address,
             ru_path_join(l->arena, l->out, "token"));
     }
@@ -604,7 +606,9 @@ static void on_end(void *self, int64_t pid, ru_time now)
     }
     l->end_code = c->told_end && !by_signal ? code : l->end_code;
     say_end(l, c, code);
-    bool gone = by_signal || code == ru_status_exit_code(RU_E_PEER);
+    bool no_host = ssh_failed && l->opt->again && c->number == 0 && !l->ends_all;
+    bool gone = by_signal || code == ru_status_exit_code(RU_E_PEER) || no_host;
+    l->no_host = no_host ? c->host : l->no_host;
     bool misses = l->begun || l->opt->again || (by_signal && l->opt->sets != NULL);
     l->lost = l->lost || (gone && misses && (!l->stopping || ru_self_stop_asked() != 0));
     bool over = l->summary || l->stopping;
@@ -780,6 +784,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
                                                     : 1,
                               .lost = l.lost && !l.summary,
                               .step = l.told,
+                              .no_host = l.no_host,
                               .eval_step = l.told_eval};
     return st;
 }

@@ -27,8 +27,10 @@ typedef struct ru_launch_options {
     const char *weights; /* where guests get the first worker's weights; NULL: nowhere */
     const char *toward;  /* host:port on whose side the others are; NULL: not known */
     const char *join;    /* address of a job that others found; NULL: founded here */
-    const char *sets;    /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
-    bool again;          /* ... which lost a worker, and starts again */
+    bool parts;          /* a pipeline or a placed step of n_max workers ... */
+    const char *sets;    /* ... whose file of train/pipe/sets.h this is; NULL: none */
+    int64_t after;       /* ... all go on after this step from the sets, on several hosts; 0: no */
+    bool again;          /* ... and which lost a worker, and starts again */
     int64_t told, told_eval;   /* last steps of which step and evaluation were told before that */
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
@@ -42,6 +44,7 @@ typedef struct ru_launch_result {
     int code;                /* exit code of the job */
     bool lost;               /* it ended because workers were killed, or lost others */
     int64_t step, eval_step; /* the last that were told */
+    const char *no_host;     /* on this one no worker could be started again; NULL: on all */
 } ru_launch_result;
 
 /* Run the job to its end. Errors: those of opening the run directory and of starting processes;

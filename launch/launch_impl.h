@@ -56,6 +56,7 @@ typedef struct rui_launcher {
     bool decided;     /* it ended by itself, not by a signal or for want of others */
     bool summary;     /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
+    const char *no_host;     /* ssh could not start a worker there when all started again */
     bool lost;               /* a worker was killed, or lost another one */
     bool ends_all;           /* ... and the others were ended, for no stage can be missing */
     bool founded;            /* the other founders were started */

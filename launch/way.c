@@ -194,10 +194,10 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
     bool placed = job->train.parallel == RU_PARALLEL_PLACED;
-    bool several = plan->hosts.n > 1 || plan->is_worker || plan->source == RU_HOSTS_TORCHRUN;
+    bool several = plan->is_worker || plan->source == RU_HOSTS_TORCHRUN;
     bool range = plan->workers_min != plan->workers_max || plan->workers_max < 2;
-    const char *against = several ? "has its workers on this machine; leave out --hosts and the "
-                                    "variables of other launchers"
+    const char *against = several ? "is started by one command; leave out the variables of other "
+                                    "launchers, or name all machines with --hosts"
                           : range ? "needs a fixed number of at least 2 workers; start it with -w"
                                   : ru_pipe_job_against(job);
     if (job->train.parallel == RU_PARALLEL_DATA) {
@@ -242,12 +242,16 @@ typedef struct asked {
     ru_run_opened inner;
     const char *text, *file;
     ru_arena *arena;
+    ru_launch_options *with;
+    int fd; /* of the sets */
 } asked;
 
 static ru_status put_asked(void *self, const char *out, ru_err *err)
 {
     const asked *x = self;
     const char *dir = ru_path_join(x->arena, out, "plans");
+    /* Those of other hosts may not have the folder; a set is never older than a checkpoint then. */
+    x->with->after = x->with->hosts != NULL && x->with->again ? ru_sets_step(x->fd) : 0;
     const char *path = dir != NULL ? ru_path_join(x->arena, dir, x->file) : NULL;
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a path");
@@ -271,18 +275,57 @@ typedef struct losses {
     int fd;               /* -1: none are kept */
     int64_t before, told; /* the furthest step so far */
     uint32_t n;
-    ru_job job; /* as it was planned again */
+    ru_job job;     /* as it was planned again */
+    ru_hosts hosts; /* others, without those that are gone; workers: theirs */
+    ru_host at[RU_HOSTS_MAX];
 } losses;
+
+/* The hosts on which others start workers, in memory of `x`. */
+static void list_hosts(losses *x, ru_launch_options *with)
+{
+    for (uint32_t k = 0; with->hosts != NULL && k < with->hosts->n; k++) {
+        const ru_host *h = &with->hosts->at[k];
+        x->at[k] = *h;
+        x->hosts.workers += h->here ? 0 : h->workers;
+        x->hosts.n = k + 1;
+    }
+    x->hosts.at = x->at;
+    with->hosts = with->hosts != NULL ? &x->hosts : NULL;
+}
+
+static const char *last_host(const losses *x)
+{
+    uint32_t k = x->hosts.n;
+    while (k > 0 && (x->at[k - 1].here || x->at[k - 1].workers == 0)) {
+        k--;
+    }
+    return k > 0 ? x->at[k - 1].name : NULL;
+}
+
+/* How many workers it had. */
+static uint32_t drop_host(losses *x, const char *name)
+{
+    for (uint32_t k = 0; k < x->hosts.n && name != NULL; k++) {
+        uint32_t n = x->at[k].workers;
+        if (!x->at[k].here && n > 0 && strcmp(x->at[k].name, name) == 0) {
+            x->at[k].workers = 0;
+            x->hosts.workers -= n;
+            return n;
+        }
+    }
+    return 0;
+}
 
 /* A new process takes the place of whoever was lost, unless the job wants none or several of them
  * were lost without a further step: then fewer workers divide the model anew. Tensors have names,
  * so sets and checkpoints suit any cut. One that is left has a single stage. */
 static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options *with, losses *x,
-                       asked *ask)
+                       asked *ask, const char *no_host)
 {
-    uint32_t n = with->n_start;
+    uint32_t n = with->n_max - drop_host(x, no_host) + (no_host != NULL);
     bool stops = ru_self_stop_asked() != 0; /* they start to save */
-    bool replaced = stops || (to->job->train.pipeline.spare && x->n < FEWER_MAX);
+    bool spare = to->job->train.pipeline.spare || with->hosts != NULL;
+    bool replaced = no_host == NULL && (stops || (spare && x->n < FEWER_MAX));
     ru_status st = RU_E_INFEASIBLE;
     while (!replaced && st != RU_OK && n > 1) {
         ru_err err = {0};
@@ -310,7 +353,11 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
         x->job = job;
         to->job = &x->job;
         ask->file = job.train.parallel == RU_PARALLEL_PLACED ? "place.json" : "pipe.json";
-        with->n_start = with->n_max = n;
+        with->n_max = n;
+        while (x->hosts.workers >= n) {
+            (void)drop_host(x, last_host(x));
+        }
+        with->n_start = n - x->hosts.workers;
     }
 }
 
@@ -371,7 +418,11 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_ar
         bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;
         RU_TRY(ru_memfile_share(&lost.fd, sets, err));
         with.sets = sets;
+        with.parts = true;
         x.file = placed ? "place.json" : x.file;
+        list_hosts(&lost, &with);
+        x.with = &with;
+        x.fd = lost.fd;
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
     ru_self_stop_watch();
@@ -380,7 +431,7 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_ar
         with.again = true;
         with.told = out->step;
         with.told_eval = out->eval_step;
-        plan_fewer(arena, to, &with, &lost, &x);
+        plan_fewer(arena, to, &with, &lost, &x, out->no_host);
         st = ru_launch(&with, arena, out, err);
     }
     to->job = job;

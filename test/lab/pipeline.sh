@@ -112,7 +112,6 @@ refused 'start the job with -w 2' 3 --set 'train.pipeline={cut: [fc2]}'
 refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 --set 'train.pipeline={cut: [fc9]}'
 refused 'leave out train.ema' 2 --set 'train.pipeline={cut: [fc2]}' --set train.ema=0.9
 refused 'has no norm of all gradients' 2 --set 'train.pipeline={cut: [fc2], schedule: stash}' --set train.clip_norm=1 --set train.stale=true --set train.accumulate=1
-refused 'leave out --hosts' 2 --hosts localhost:1,far:1 --set 'train.pipeline={cut: [fc2]}'
 refused 'start it with -w' 1:2 --set 'train.pipeline={cut: [fc2]}'
 refused 'gives the weights of one worker' 2 --weights 127.0.0.1:0 --set 'train.pipeline={cut: [fc2]}'
 timeout 300 "$rubato" train drop.yaml --find-lr --out rates --set train.parallel=pipeline >rates.log 2>&1 || fail "a pipeline's job finds no learning rate: $(tail -2 rates.log)"

@@ -174,7 +174,6 @@ refused 'leave out train.servers' 2 'fc2: 2' --set train.servers=1
 refused 'train.stale is for pipelines' 2 'fc2: 2' --set train.stale=true
 refused 'train.pipeline.cut is for pipelines' 2 'fc2: 2' --set 'train.pipeline.cut=[fc2]'
 refused "device [12] needs .* the part that begins with '[a-z0-9.]*', and train.memory allows 1000" 2 'fc2: 2' --set train.memory=1000
-refused 'leave out --hosts' 2 'fc2: 2' --hosts localhost:1,far:1
 refused 'start it with -w' 1:2 'fc2: 2'
 unplaced() { # SENTENCE JOB OPTIONS..
     says=$1

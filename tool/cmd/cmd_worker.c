@@ -70,6 +70,11 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "sets", "FILE",
            "of a pipeline or a placed step: copies of the state in memory of the launcher, from "
            "which --resume starts if they are newer than the newest checkpoint"),
+    RU_OPT(
+        FLAG, "far", NULL,
+        "of a pipeline or a placed step on several hosts: only the worker that leads has copies"),
+    RU_OPT(I64, "after", "STEP", "... and gives all others their state after this step", .def = "0",
+           RU_IN(0, 1e15)),
     RU_OPT(I64, "generation", "N",
            "number of this start of the job: the worker ends before it saves if OUT/generation is "
            "higher; 0: not checked",
@@ -376,6 +381,13 @@ static void say_how(ru_status st, const ru_worker_result *result, bool launched)
     }
 }
 
+static void take_sets(const ru_cmd_in *in, ru_worker_options *wo)
+{
+    wo->sets = ru_cmd_text(in, "sets");
+    wo->far = ru_cmd_flag(in, "far");
+    wo->after = ru_cmd_i64(in, "after");
+}
+
 static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *result, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
@@ -418,7 +430,8 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
                   .token = (const uint8_t *)token,
                   .token_bytes = (uint32_t)strlen(token),
                   .n_max = (uint32_t)ru_cmd_i64(in, "max"),
-                  .newcomer = ru_cmd_flag(in, "newcomer") || !launched,
+                  .newcomer =
+                      ru_cmd_flag(in, "newcomer") || (!launched && !ru_cmd_given(in, "founders")),
                   .transient = transient,
                   .stop_leaves = !launched && !told,
                   .term_leaves = told,
@@ -432,10 +445,10 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
-        .sets = ru_cmd_text(in, "sets"),
         .weights = ru_cmd_text(in, "weights"),
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
     };
+    take_sets(in, &wo);
     if (!launched) {
         (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);
     }

@@ -25,8 +25,10 @@ typedef struct ru_worker_options {
     uint32_t n_begin;  /* the same before the first step; 0: n_min */
     bool deterministic;
     bool equal_shares;
-    bool sockets_only;   /* sum over sockets even on one host (measurements) */
-    const char *sets;    /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
+    bool sockets_only; /* sum over sockets even on one host (measurements) */
+    const char *sets;  /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
+    bool far;          /* only the worker that leads has it, and copies the state of all */
+    int64_t after; /* far: all go on after this step, from the leader's copies; 0: they do not */
     const char *weights; /* host:port where guests get this worker's weights; NULL: nowhere */
     uint64_t cores;      /* of the compute threads: bit k is core k; 0: wherever */
 } ru_worker_options;

@@ -369,6 +369,13 @@ static void put_links(rui_pipe_worker *w)
         ru_pipe_link l = {.from = first[k], .to = w->seats.n - 1, .rank = 2};
         put_link(w, &l, w->state_bytes[k]);
     }
+    w->plan.fill = w->n_links;
+    for (uint32_t k = 0; k < s->n; k++) {
+        int64_t bytes = w->opt->after > 0 ? rui_sets_stage_bytes(&s->at[k].step.graph) : 0;
+        for (uint32_t r = 0; r < workers[k]; r++) {
+            put_link(w, &(ru_pipe_link){.from = w->seats.n - 1, .to = first[k] + r}, bytes);
+        }
+    }
 }
 
 static ru_status list_links(rui_pipe_worker *w, ru_err *err)
@@ -377,7 +384,7 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
     const uint32_t *workers = w->seats.workers;
     uint64_t n = s->n + 2 * w->seats.n;
     for (uint32_t k = 0; k < s->n; k++) {
-        n += workers[k] > 1 ? workers[k] * workers[k] : 0;
+        n += workers[k] + (workers[k] > 1 ? workers[k] * workers[k] : 0);
     }
     for (uint32_t i = 0; i < s->n_edges; i++) {
         const ru_stage_edge *e = &s->edges[i];

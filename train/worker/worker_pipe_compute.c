@@ -694,7 +694,7 @@ static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *ov
     if (leads(w)) {
         return rui_pipe_saved(w, d, over, err);
     }
-    bool sends = (d->flags & RUI_PIPE_SAVE) != 0 && w->seats.replica == 0;
+    bool sends = (d->flags & (RUI_PIPE_SAVE | RUI_PIPE_FAR)) != 0 && w->seats.replica == 0;
     RU_TRY(sends ? send_states(w, err) : RU_OK);
     RU_TRY((d->flags & RUI_PIPE_WAIT) != 0 ? hear(w, &next) : RU_OK);
     *over = (next.flags & RUI_PIPE_OVER) != 0;
@@ -732,7 +732,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     RU_TRY(leads(w) ? rui_pipe_report(w, lr, ns, err) : RU_OK);
     RU_TRY(follow(w, &d, over, err));
     if ((d.flags & RUI_PIPE_SET) != 0 && !*over) { /* who goes on from it does not evaluate again */
-        rui_sets_put(w);
+        rui_sets_put(w, ru_clock_now());
     }
     return RU_OK;
 }
@@ -757,6 +757,7 @@ static ru_status work(rui_pipe_worker *w, ru_err *err)
     rui_trainer_record(&w->t);
     rui_pipe_say(w, (rui_pipe_event){.word = RUI_PIPE_SAY_READY});
     RU_TRY(wait_for(w, &w->told.go));
+    RU_TRY(rui_sets_hand(w, err));
     w->t.begun = w->t.saved = ru_clock_now();
     bool over = w->t.step_done >= w->t.steps_end;
     if (over && leads(w)) {

@@ -29,6 +29,7 @@ enum {
     RUI_PIPE_OVER = 4,  /* no further step */
     RUI_PIPE_DRAIN = 8, /* of a schedule that flows on: the stages drain some steps later */
     RUI_PIPE_SET = 16,  /* all copy their state */
+    RUI_PIPE_FAR = 32,  /* ... all send it to the leader, which copies it */
 };
 
 typedef struct rui_pipe_decision {
@@ -85,6 +86,7 @@ typedef struct rui_pipe_plan {
     uint32_t sums;  /* the first of all of them */
     uint32_t norm;  /* of train.clip_norm: of each seat but the leader's, to the leader and back */
     uint32_t state; /* of stage 0 */
+    uint32_t fill;  /* of the first worker: the state with which it begins */
     int64_t *bytes; /* [n_links] of a piece; 0: unused */
 } rui_pipe_plan;
 
@@ -256,11 +258,16 @@ RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *
 RU_MUST_USE ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err);
 /* The state of the part under way; nothing, if it goes on from a checkpoint. */
 RU_MUST_USE ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err);
+/* Those who have no sets get their states from the leader. Compute thread. */
+RU_MUST_USE ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err);
+/* Bytes of a stage's states, one behind another. */
+int64_t rui_sets_stage_bytes(const ru_graph *g);
 /* No sets when they do not fit beside so many bytes into this worker's share of memory. */
 void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes);
 int64_t rui_sets_bytes(const rui_pipe_worker *w); /* what this worker's take */
 bool rui_sets_due(const rui_pipe_worker *w);      /* leader */
-void rui_sets_put(rui_pipe_worker *w);            /* between two steps */
+/* Between two steps; begun: when the others' states were waited for. */
+void rui_sets_put(rui_pipe_worker *w, ru_time begun);
 
 /* worker_pipe_lead.c */
 RU_MUST_USE ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err);

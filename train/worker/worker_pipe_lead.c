@@ -265,7 +265,9 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
         out->flags = RUI_PIPE_SAVE;
     }
     bool drained = !w->course.on || (out->flags & RUI_PIPE_SAVE) != 0;
-    out->flags |= drained && !last && !stop && rui_sets_due(w) ? RUI_PIPE_SET : 0;
+    out->flags |= drained && !last && !stop && rui_sets_due(w)
+                      ? (uint32_t)(w->opt->far ? RUI_PIPE_FAR : RUI_PIPE_SET)
+                      : 0;
     say(w, out);
     return RU_OK;
 }
@@ -324,7 +326,12 @@ ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *o
     const char *why = NULL;
     bool last = (d->flags & RUI_PIPE_OVER) != 0, some = (d->flags & RUI_PIPE_SAVE) != 0;
     bool stopped = last && t->step_done < t->steps_end;
-    RU_TRY(some ? gather(w) : RU_OK);
+    bool all = some || (d->flags & RUI_PIPE_FAR) != 0;
+    ru_time begun = ru_clock_now();
+    RU_TRY(all ? gather(w) : RU_OK);
+    if (all && w->opt->far && !last) { /* also beside a checkpoint: nothing is sent for it */
+        rui_sets_put(w, begun);
+    }
     bool due = some && !stopped && t->eval != NULL && t->evaluated_step != t->step_done &&
                (last || (d->flags & RUI_PIPE_WAIT) != 0);
     if (due) {
@@ -345,7 +352,7 @@ ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *o
         const rui_pipe_decision next = {.step = d->step, .flags = *over ? RUI_PIPE_OVER : 0};
         say(w, &next);
     }
-    if (some) {
+    if (all) {
         used(w);
     }
     return RU_OK;

@@ -16,8 +16,9 @@ enum {
 static int64_t own_bytes(const rui_pipe_worker *w)
 {
     int64_t sum = 0;
-    for (uint32_t k = 0; k < w->n_parts; k++) {
-        sum += w->state_bytes[w->parts[k].stage];
+    for (uint32_t k = 0; k < w->stages.n; k++) {
+        bool is = w->opt->far || rui_pipe_own(w, k) != NULL;
+        sum += is ? w->state_bytes[k] : 0;
     }
     return sum;
 }
@@ -30,7 +31,10 @@ int64_t rui_sets_bytes(const rui_pipe_worker *w)
 ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err)
 {
     rui_pipe_sets *s = &w->sets;
-    if (w->opt->sets == NULL) {
+    if (w->opt->sets == NULL) { /* far: from the leader */
+        int64_t after = w->opt->after;
+        s->from = (ru_sets_at){.step = after, .samples = after * w->t.job->train.batch};
+        w->first_step = after > 0 ? after : w->first_step;
         return RU_OK;
     }
     ru_sets_state *states = RU_NEW(w->arena, ru_sets_state, w->n_states + 1);
@@ -70,7 +74,7 @@ ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err)
     if (from->step == 0) {
         return RU_OK;
     }
-    for (uint32_t v = 1; v < g->n_values; v++) {
+    for (uint32_t v = 1; v < g->n_values && w->sets.at != NULL; v++) { /* else rui_sets_hand */
         const ru_value *x = &g->values[v];
         bool is = x->kind == RU_VALUE_STATE && x->name != NULL;
         RU_TRY(is ? fill_state(w, x, (ru_value_id){v}, err) : RU_OK);
@@ -80,6 +84,81 @@ ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err)
     t->learned = (rui_learned){.done = (double)from->step, .gain = 1};
     t->batch = t->job->train.batch;
     return RU_OK;
+}
+
+/* -- giving ------------------------------------------------------------------------------------ */
+
+static bool has_name(const ru_value *x)
+{
+    return x->kind == RU_VALUE_STATE && x->name != NULL;
+}
+
+static int64_t place_bytes(const ru_value *x)
+{
+    return (ru_type_bytes(&x->type) + 63) / 64 * 64;
+}
+
+int64_t rui_sets_stage_bytes(const ru_graph *g)
+{
+    int64_t sum = 0;
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        sum += has_name(&g->values[v]) ? place_bytes(&g->values[v]) : 0;
+    }
+    return sum;
+}
+
+/* gives: the leader's copies into the piece; else from there into `part`. */
+static ru_status move_stage(rui_pipe_worker *w, uint32_t stage, bool gives, uint8_t *piece,
+                            ru_err *err)
+{
+    const ru_graph *g = &w->stages.at[stage].step.graph;
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *x = &g->values[v];
+        if (!has_name(x)) {
+            continue;
+        }
+        RU_TRY(
+            gives ? ru_sets_read(w->sets.at, x->name, 0, ru_type_bytes(&x->type), piece, err)
+                  : ru_exe_state_write(rui_pipe_own(w, stage)->home, (ru_value_id){v}, piece, err));
+        piece += place_bytes(x);
+    }
+    return RU_OK;
+}
+
+/* Whose slots have weights of their own copied them before they came. */
+static ru_status renew_slots(rui_pipe_worker *w, ru_err *err)
+{
+    const rui_pipe_part *p = w->parts;
+    bool late = w->course.whole && ru_pipe_late(w->schedule, p->stage, w->stages.n) > 0;
+    for (uint32_t k = 0; k < w->n_slots && late; k++) {
+        RU_TRY(ru_exe_params_copy(p->slot[k], p->home, err));
+    }
+    return RU_OK;
+}
+
+ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err)
+{
+    const rui_pipe_seats *s = &w->seats;
+    bool gives = s->own + 1 == s->n;
+    uint32_t link = w->plan.fill;
+    void *piece;
+    if (gives && w->opt->after > 0 && w->opt->after != w->first_step) {
+        return RU_FAIL(err, RU_E_BUG,
+                       "copies after step %lld are wanted, and those here are of %lld",
+                       (long long)w->opt->after, (long long)w->first_step);
+    }
+    for (uint32_t k = 0; k < w->stages.n && w->opt->after > 0; k++) {
+        for (uint32_t r = 0; r < s->workers[k]; r++, link++) {
+            uint32_t to = s->first[k] + r;
+            if (to + 1 == s->n || (!gives && to != s->own)) {
+                continue;
+            }
+            RU_TRY(rui_flow_place(w, link, 0, &piece));
+            RU_TRY(move_stage(w, k, gives, piece, err));
+            rui_flow_go(w, link, 0);
+        }
+    }
+    return gives || w->opt->after == 0 ? RU_OK : renew_slots(w, err);
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
@@ -103,12 +182,23 @@ static ru_status put_state(rui_pipe_worker *w, uint32_t k, ru_err *err)
     return ru_sets_whole(w->sets.at, k, now, err);
 }
 
+/* far: what its worker sent. */
+static ru_status put_sent(rui_pipe_worker *w, uint32_t k, ru_err *err)
+{
+    const rui_pipe_state *s = &w->states[k];
+    const ru_sets_at now = {.step = w->t.step_done, .samples = w->t.samples};
+    const uint8_t *from = rui_flow_span(w, w->plan.state + s->stage, w->saves).data;
+    RU_TRY(ru_sets_torn(w->sets.at, k, err));
+    RU_TRY(ru_sets_write(w->sets.at, k, 0, s->bytes, from + s->offset, err));
+    return ru_sets_whole(w->sets.at, k, now, err);
+}
+
 static ru_status put(rui_pipe_worker *w, ru_err *err)
 {
     ru_sets_begin(w->sets.at);
     for (uint32_t k = 0; k < w->n_states; k++) {
         bool own = rui_pipe_own(w, w->states[k].stage) != NULL && w->seats.replica == 0;
-        RU_TRY(own ? put_state(w, k, err) : RU_OK);
+        RU_TRY(own ? put_state(w, k, err) : w->opt->far ? put_sent(w, k, err) : RU_OK);
     }
     return RU_OK;
 }
@@ -126,14 +216,13 @@ void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes)
     }
 }
 
-void rui_sets_put(rui_pipe_worker *w)
+void rui_sets_put(rui_pipe_worker *w, ru_time begun)
 {
     rui_pipe_sets *s = &w->sets;
     ru_err err = {0};
     if (s->at == NULL || s->off) {
         return;
     }
-    ru_time begun = ru_clock_now();
     ru_status st = put(w, &err);
     if (st != RU_OK) { /* the training goes on; checkpoints are still there */
         s->off = true;

@@ -1,0 +1,98 @@
+#!/bin/sh
+# A pipeline and a placed step on two hosts that share no folder, joined by a link: pipe_hosts.sh PATH_OF_RUBATO
+#
+#   1. `--hosts` trains them, with the losses and the checkpoint of one process;
+#   2. kill -9 of a worker here, and of one there: all start again from copies that the first host keeps, and those there get their
+#      state from it, to the same bits; also of a schedule that does not drain;
+#   3. a host that is gone for good is left out, and the others divide the model anew.
+net=$(dirname "$(realpath "$0")")/net.sh
+"$net" check || exit $?
+. "$(dirname "$0")/parts.sh"
+lab=rupipe$$
+down() {
+    cleanup
+    "$net" down "$lab" >/dev/null 2>&1 || true
+}
+trap down EXIT
+"$net" up "$lab" 2 --rate 1gbit >/dev/null
+mkdir far
+# The other host: its own network, and an empty folder over that of the runs. A file `gone` there: it does not answer.
+cat >ssh <<SSH
+#!/bin/sh
+shift
+[ ! -e $work/gone ] || exit 255
+exec $net in $lab 2 unshare -m sh -c 'mount -t tmpfs none $work/runs; cd $work/far; exec "\$@"' sh "\$@"
+SSH
+chmod +x ssh
+export RUBATO_SSH="$work/ssh"
+mkdir runs
+
+cat >drop.yaml <<JOB
+name: drop
+model: {zoo: mlp, hidden: [90, 60, 40], dropout: 0.3}
+data: {format: synthetic, generator: digits, count: 240, test_count: 30}
+train: {batch: 24, accumulate: 4, steps: 30, eval_every: 12, threads: 1, autotune: false, optimizer: {adam: {lr: 0.001}}}
+checkpoint: {every: 0s}
+JOB
+hosts() { # OUT HERE THERE OPTIONS..
+    o=runs/$1
+    h=10.77.0.1:$2,10.77.0.2:$3
+    shift 3
+    "$net" in "$lab" 1 timeout --foreground 300 "$rubato" train drop.yaml --out "$o" --hosts "$h" "$@" >"$o.log" 2>&1
+}
+alike() { # RUN CALM [KIND]
+    told "$1" | grep "${3:-/1}" >a.txt
+    told "$2" | grep "${3:-/1}" >b.txt
+    cmp -s a.txt b.txt || fail "losses of $1 are not those of $2: $(diff a.txt b.txt | head -4)"
+    same "$1" "$2"
+}
+train drop one
+hosts pipe 2 1 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2, fc3]}' || fail "pipe: $(tail -3 runs/pipe.log)"
+hosts placed 1 2 --set train.parallel=placed --set 'train.placed.devices={fc2: 2, fc3: 3}' || fail "placed: $(tail -3 runs/placed.log)"
+alike runs/pipe one
+alike runs/placed one
+
+lines_of() { if [ -e "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+more_lines() { [ "$(lines_of "$1")" -gt $(($2 + 3)) ]; }
+wait_steps() { wait_until "$1" more_lines "$1" "$(lines_of "$1")"; }
+begin() { # OUT OPTIONS..: two workers here, one there; job_pid is the launcher
+    o=$1
+    shift
+    "$net" in "$lab" 1 "$rubato" train drop.yaml --out "$o" --hosts 10.77.0.1:2,10.77.0.2:1 --set train.parallel=pipeline \
+        --set train.steps=1000000 "$@" >"$o.log" 2>&1 &
+    job_pid=$!
+    wait_steps "$o"
+}
+lose() { # OUT WORKER
+    before=$(restarts "$1")
+    kill_one "$1" "$2"
+    wait_restart "$1" "$before"
+    wait_steps "$1"
+}
+begin runs/lost --set train.eval_every=10000000 --set 'train.pipeline={cut: [fc2, fc3]}'
+wait_steps runs/lost
+for rank in 3 2 1 3; do lose runs/lost $rank; done
+grep -q 'all stages start again from their copies in memory after step' runs/lost.log || fail "nobody has copies: $(tail -5 runs/lost.log)"
+touch gone
+lose runs/lost 3
+rm gone
+grep -q 'the job goes on with 2 workers, which divide the model anew' runs/lost.log || fail "a host that is gone is not left out: $(tail -8 runs/lost.log)"
+ended runs/lost
+train drop calm --set train.steps="$(newest runs/lost)" --set train.eval_every=10000000
+alike runs/lost calm step/1
+
+# Drains, and so copies, come with evaluations.
+begin runs/stash --set train.eval_every=10 --set train.stale=true --set train.accumulate=1 --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}'
+copied() { [ "$(lines_of runs/stash)" -gt 30 ]; }
+wait_until runs/stash copied
+lose runs/stash 3
+grep -q 'all stages start again from their copies in memory after step [1-9]0$' runs/stash.log || fail "stash has no copies: $(tail -5 runs/stash.log)"
+ended runs/stash
+at=$(newest runs/stash)
+timeout 300 "$rubato" train drop.yaml --out calm-stash -w 3 --set train.eval_every=10 --set train.stale=true --set train.accumulate=1 --set train.parallel=pipeline \
+    --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}' --set train.steps=$((at / 10 * 10)) >calm-stash.log 2>&1 || fail "calm-stash: $(tail -3 calm-stash.log)"
+told runs/stash | grep step/1 | head -n $((at / 10 * 10)) >a.txt
+told calm-stash | grep step/1 >b.txt
+cmp -s a.txt b.txt || fail "losses of stash are not those of a calm run: $(diff a.txt b.txt | head -4)"
+[ $failed = 0 ] && echo "ok: a pipeline and a placed step on two hosts, with losses of both"
+exit $failed
