@@ -109,6 +109,8 @@ typedef struct ru_book {
     struct rui_book_plan *plan;    /* GRANTs so far */
     ru_alloc_method method;        /* of the next plan */
     int64_t demote_ms;             /* 0: that of the policy */
+    int64_t
+        searched_ns; /* when the last plan was searched for in full; 0: never. No fold sets it */
     double pause_s; /* that a job loses when its workers change; 0: not measured. No fold sets it */
     ru_text *asks; /* where ru_book_plan writes what it asks, as JSON of `alloc`, a line each; NULL:
                       nowhere. No fold sets it */
@@ -165,8 +167,8 @@ typedef struct ru_book_measured {
  * `measured`: by slot.
  * `now_ns`: on the cluster's clock; one before the last event counts as that. *n 0: nothing
  * changes. Owner: `scratch`. Errors: those of the policy. */
-RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured,
-                                   int64_t now_ns, ru_arena *scratch, ru_journal_event **events,
-                                   uint32_t *n, ru_err *err);
+RU_MUST_USE ru_status ru_book_plan(ru_book *b, const ru_book_measured *measured, int64_t now_ns,
+                                   ru_arena *scratch, ru_journal_event **events, uint32_t *n,
+                                   ru_err *err);
 
 #endif

@@ -724,7 +724,36 @@ static void a_job_that_grows_stays(void **state)
     }
 }
 
+/* A large cluster searches in full once in half an hour, a small one in each round. */
+static void large_clusters_search_seldom(void **state)
+{
+    (void)state;
+    for (uint32_t large = 0; large < 2; large++) {
+        life *l = calloc(1, sizeof *l);
+        assert_non_null(l);
+        life_open(l);
+        for (uint32_t k = 0; k < (large == 1 ? 300 : 3); k++) {
+            node(l, k, 1);
+        }
+        submit(l, 1, 4, 0);
+        l->now_ns = INT64_C(1000000000);
+        plan(l);
+        assert_int_equal(l->b.searched_ns, l->now_ns);
+        submit(l, 1, 4, 0);
+        l->now_ns += INT64_C(1799000000000);
+        plan(l); /* also asks again what was asked */
+        assert_int_equal(l->b.searched_ns == l->now_ns, large == 0);
+        assert_true(ru_book_place(&l->b, ru_book_job_at(&l->b, 2))->replicas > 0);
+        l->now_ns += INT64_C(1000000000);
+        plan(l);
+        assert_int_equal(l->b.searched_ns, l->now_ns);
+        life_close(l);
+        free(l);
+    }
+}
+
 RU_TESTS(cluster_book, cmocka_unit_test(a_job_that_grows_stays),
+         cmocka_unit_test(large_clusters_search_seldom),
          cmocka_unit_test(tiresias_keeps_its_queues_in_the_journal),
          cmocka_unit_test(what_is_left_decides_for_optimus),
          cmocka_unit_test(nobody_requests_workers_without_samples),

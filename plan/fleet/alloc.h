@@ -90,7 +90,9 @@ typedef struct ru_alloc_in {
         util_high; /* autoscaling of the paper: mean speedup of a device; 0 and 0: none */
     uint32_t nodes_min, nodes_max;
     uint64_t seed;
-    uint32_t tries; /* moves of the search; 0: 400 (jobs + nodes), 400,000 at most */
+    uint32_t tries; /* moves of the search; 0: 400 (jobs + nodes), 400,000 at most. Fewer than 10
+                       (jobs + nodes) find no way back from a worse allocation: then only better
+                       ones are taken, and every second move is one of a job that waits */
     ru_alloc_method method;
 } ru_alloc_in;
 

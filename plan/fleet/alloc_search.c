@@ -27,7 +27,8 @@ typedef struct search {
     step log[LOG_MAX];
     uint32_t n_log;
     uint32_t touched[TOUCHED_MAX], n_touched;
-    bool broken; /* the move went past a bound: undo it */
+    bool broken;              /* the move went past a bound: undo it */
+    uint32_t *waits, n_waits; /* jobs that run nowhere, where they come first */
     ru_rng rng;
 } search;
 
@@ -249,6 +250,9 @@ static void insert(search *q, uint32_t job, uint32_t want)
 
 static uint32_t any_job(search *q)
 {
+    if (q->n_waits > 0 && ru_rng_below(&q->rng, 2) == 0) {
+        return q->waits[ru_rng_below(&q->rng, q->n_waits)];
+    }
     return ru_rng_below(&q->rng, q->in->n_jobs);
 }
 
@@ -584,6 +588,11 @@ static void drop_illegal(search *q)
     }
 }
 
+static bool few(const ru_alloc_in *in)
+{
+    return in->tries > 0 && in->tries < 10 * ((uint64_t)in->n_jobs + in->n_nodes);
+}
+
 /* Heat falls from a part of what it costs a job with its fair share to lose half of it. */
 static void anneal(search *q)
 {
@@ -592,7 +601,7 @@ static void anneal(search *q)
     n = n < 400000 ? n : 400000;
     double unit = (double)(rui_alloc_loss_of(q->v, 0.5, 1) - rui_alloc_loss_of(q->v, 1, 1)),
            heat = 0.02 * unit;
-    uint64_t cold = n - n / 4, steps = cold / 64;
+    uint64_t cold = few(in) ? 0 : n - n / 4, steps = cold / 64;
     double falls = steps > 0 ? ru_math_exp(ru_math_log(0.01) / (double)steps) : 1;
     for (uint64_t k = 0; k < n; k++) {
         heat = k >= cold ? 0 : k % 64 == 63 ? heat * falls : heat;
@@ -613,6 +622,15 @@ ru_status rui_alloc_pollux(rui_alloc_values *v, rui_alloc_state *s, ru_arena *sc
     RU_TRY(open_search(q, v, s, scratch, err));
     drop_illegal(q);
     RU_TRY(grow(q, scratch, err));
+    q->waits = RU_NEW(scratch, uint32_t, v->in->n_jobs);
+    if (q->waits == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", v->in->n_jobs);
+    }
+    for (uint32_t j = 0; few(v->in) && j < v->in->n_jobs; j++) {
+        if (s->k[j] == 0) {
+            q->waits[q->n_waits++] = j;
+        }
+    }
     anneal(q);
     fill(q);
     return RU_OK;

@@ -269,6 +269,54 @@ static void test_losses_of_heavy_jobs_are_whole(void **state)
     ru_arena_fini(&a);
 }
 
+/* A job comes to a cluster that is full: few moves make room for it and leave nearly all others
+ * where they are. */
+static void test_few_moves_go_on_from_what_is(void **state)
+{
+    (void)state;
+    enum { MANY = 120, HOSTS = 35 };
+    static ru_alloc_job jobs[MANY + 1];
+    static uint32_t devices[HOSTS];
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_rng r = ru_rng_from(7, 17);
+    for (uint32_t j = 0; j <= MANY; j++) {
+        job_make(&jobs[j], &r);
+        jobs[j].replicas_min = 1;
+        jobs[j].replicas_max = 8;
+        jobs[j].n_now = 0;
+    }
+    for (uint32_t k = 0; k < HOSTS; k++) {
+        devices[k] = 4;
+    }
+    ru_alloc_in in = {.jobs = jobs,
+                      .n_jobs = MANY,
+                      .devices = devices,
+                      .n_nodes = HOSTS,
+                      .power = -1,
+                      .restart_s = 0.3,
+                      .hold_s = 30,
+                      .seed = 1};
+    ru_alloc_plan before = plan_of(&in, &a);
+    for (uint32_t j = 0; j < MANY; j++) {
+        jobs[j].now = &before.parts[before.jobs[j].first];
+        jobs[j].n_now = before.jobs[j].n_parts;
+    }
+    in.n_jobs = MANY + 1;
+    in.tries = 1; /* free devices go to who gains most: there are none */
+    ru_alloc_plan one = plan_of(&in, &a);
+    in.tries = 1200;
+    ru_alloc_plan few = plan_of(&in, &a);
+    uint32_t changed = 0;
+    for (uint32_t j = 0; j < MANY; j++) {
+        changed += few.jobs[j].changed;
+    }
+    assert_true(few.jobs[MANY].replicas > 0);
+    assert_true(changed < MANY / 4);
+    assert_true(one.jobs[MANY].replicas == 0 && few.loss < one.loss);
+    ru_arena_fini(&a);
+}
+
 /* Two equal jobs for three devices: the one with less left gets two; a job that says nothing
  * counts as one with four device-hours. */
 static void test_what_is_left_decides(void **state)
@@ -518,6 +566,8 @@ RU_TESTS(plan_alloc, cmocka_unit_test(test_facts_of_a_cluster_give_a_question),
          cmocka_unit_test(test_least_loss_of_all_allocations),
          cmocka_unit_test(test_every_method_is_legal_and_repeats),
          cmocka_unit_test(test_losses_of_heavy_jobs_are_whole),
-         cmocka_unit_test(test_what_is_left_decides), cmocka_unit_test(test_baselines_by_hand),
+         cmocka_unit_test(test_what_is_left_decides),
+         cmocka_unit_test(test_few_moves_go_on_from_what_is),
+         cmocka_unit_test(test_baselines_by_hand),
          cmocka_unit_test(test_corrupted_plans_are_refused),
          cmocka_unit_test(test_facts_that_are_none_are_refused))
