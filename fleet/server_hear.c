@@ -128,8 +128,8 @@ static void on_score(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     uint32_t tier = ru_fed_tier_of(s->fed)[rui_fed_number(s, m)];
     m->task = 0;
     if (tier < s->job->tiers) {
-        s->hits[tier] += c.correct;
-        s->rows[tier] += c.count;
+        s->scores[tier].hits += c.correct;
+        s->scores[tier].rows += c.count;
     }
     if (--s->eval_left == 0) {
         rui_fed_evaluated(s, ev->now, fx);
@@ -286,8 +286,6 @@ void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects 
 {
     rui_fed_server *s = self;
     (void)ok; /* who did not get it is gone, or late */
-    (void)now;
-    (void)fx;
     if (cookie == RUI_FED_COOKIE_NONE) {
         return;
     }
@@ -295,6 +293,8 @@ void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects 
     s->editions[e].refs--;
     rui_fed_member *m = &s->members[cookie >> 8];
     m->reading = m->reading == 1 + e ? 0 : m->reading;
+    s->pace.open--;
+    rui_fed_pace_on(s, now, fx);
 }
 
 /* -- timers and wakes -----------------------------------------------------------------------------
@@ -333,6 +333,8 @@ void rui_fed_timer(void *self, uint32_t what, ru_time now)
         rui_fed_evaluated(s, now, fx);
     } else if (what == RUI_FED_TIMER_SECURE) {
         rui_secure_timer(s, now, fx);
+    } else if (what == RUI_FED_TIMER_PACE) {
+        rui_fed_pace_look(s, now, fx);
     } else if (what == RUI_FED_TIMER_BODIES) {
         look_at_bodies(s, now);
     }

@@ -35,7 +35,21 @@ typedef struct rui_fed_member {
     uint32_t reading; /* 1 + the edition that is on its way to it; 0: none */
     uint32_t place;   /* 1 + its number in the round whose updates are masked; 0: none */
     uint32_t excused; /* task that is over without its answer, until it says a word; 0: none */
+    bool queued;      /* for the model; `waits` comes with it */
+    rui_fed_task waits;
 } rui_fed_member;
+
+/* A large model goes to few clients at one time: who has it trains, and sends back on the other way
+ * of the line, while the next ones take it in. More of them as long as that carries more bytes, or
+ * when those under way stall. */
+typedef struct rui_fed_pace {
+    uint32_t *queue; /* [clients_max] ring of members */
+    uint32_t first, n;
+    uint32_t open, most; /* models under way; most at one time */
+    int64_t sent_bytes;  /* of the channel, at the last look */
+    double rate;         /* bytes/s, when `most` grew last */
+    ru_time looked;
+} rui_fed_pace;
 
 /* The masked sum of a round: the main thread takes the masks off. */
 typedef enum rui_masked { RUI_MASKED_NONE, RUI_MASKED, RUI_UNMASKED } rui_masked;
@@ -100,7 +114,10 @@ typedef struct rui_fed_server {
     int64_t waits_for; /* 1 + clients that were there when it said that it waits; 0: it did not */
     /* An evaluation of the tiers. */
     uint32_t eval_left;
-    double hits[RU_PICK_TIERS_MAX], rows[RU_PICK_TIERS_MAX];
+    struct {
+        double hits, rows;
+    } scores[RU_PICK_TIERS_MAX];
+    rui_fed_pace pace;
     bool over;
     ru_mutex lock;
     ru_cond changed;
@@ -112,6 +129,7 @@ enum {
     RUI_FED_TIMER_EVAL,
     RUI_FED_TIMER_BODIES,
     RUI_FED_TIMER_END,
+    RUI_FED_TIMER_PACE,
     RUI_FED_TIMER_SECURE
 };
 #define RUI_FED_COOKIE_NONE UINT64_MAX /* of parcels whose end nobody waits for */
@@ -129,6 +147,9 @@ void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects
 /* It broke the rules: out, until it comes again. */
 void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, ru_time now,
                    ru_effects *fx);
+/* Models for those that wait; the second one: every second. */
+void rui_fed_pace_on(rui_fed_server *s, ru_time now, ru_effects *fx);
+void rui_fed_pace_look(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* The evaluation of the tiers is over. */
 void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* s->sum has the updates of these clients: the values of the round that follows. */

@@ -170,26 +170,99 @@ static rui_edition *edition_new(rui_fed_server *s, ru_time now)
     return NULL;
 }
 
-static void send_task(rui_fed_server *s, uint32_t i, const rui_fed_task *t, ru_time now,
-                      ru_effects *fx)
+/* Models under way at first; from so many bytes on they are paced; that many streams there are. */
+enum { PACE_FIRST = 2, PACED_BYTES = 1 << 20, PACE_MOST = 256 };
+static const int64_t pace_ns = 1000000000;
+
+static void send_model(rui_fed_server *s, uint32_t i, ru_time now, ru_effects *fx)
 {
     uint8_t head[RUI_FED_HEAD_MAX];
     rui_fed_member *m = &s->members[i];
+    m->task_at = now;
+    s->now_values->refs++;
+    m->reading = 1 + (uint32_t)(s->now_values - s->editions);
+    s->pace.open++;
+    uint64_t cookie = (uint64_t)i << 8 | (uint64_t)(s->now_values - s->editions);
+    if (ru_pull_send(s->pull, m->node, RUI_FED_TASK, head, rui_fed_task_put(&m->waits, head),
+                     s->now_values->values, s->flat.count * (int64_t)sizeof(float), false, cookie,
+                     now, fx)) {
+        s->now_values->refs--;
+        m->reading = 0;
+        s->pace.open--;
+    }
+}
+
+/* Who waited through the end of its round gets the values of today; its answer is late anyway. */
+void rui_fed_pace_on(rui_fed_server *s, ru_time now, ru_effects *fx)
+{
+    rui_fed_pace *p = &s->pace;
+    while (p->n > 0 && p->open < p->most) {
+        uint32_t i = p->queue[p->first];
+        rui_fed_member *m = &s->members[i];
+        p->first = (p->first + 1) % s->job->clients_max;
+        p->n--;
+        m->queued = false;
+        if (m->up && m->task == m->waits.task) {
+            send_model(s, i, now, fx);
+        }
+    }
+}
+
+void rui_fed_pace_look(rui_fed_server *s, ru_time now, ru_effects *fx)
+{
+    rui_fed_pace *p = &s->pace;
+    ru_chan_stats stats;
+    ru_chan_stats_get(ru_node_guests_chan(s->bridge.node), &stats);
+    double rate = (double)(stats.tx_bytes - p->sent_bytes) * 1e9 /
+                  (double)(ru_time_since(now, p->looked) + 1);
+    if ((rate > 1.5 * p->rate || rate < 0.1 * p->rate) && p->most < PACE_MOST) {
+        p->rate = rate;
+        p->most *= 2;
+    }
+    p->sent_bytes = stats.tx_bytes;
+    p->looked = now;
+    rui_fed_pace_on(s, now, fx);
+    if (p->n > 0) {
+        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_PACE, ru_time_after(now, pace_ns));
+    }
+}
+
+static void pace_begin(rui_fed_server *s, ru_time now)
+{
+    ru_chan_stats stats;
+    ru_chan_stats_get(ru_node_guests_chan(s->bridge.node), &stats);
+    s->pace.most = PACE_FIRST;
+    s->pace.rate = 0;
+    s->pace.sent_bytes = stats.tx_bytes;
+    s->pace.looked = now;
+    ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_PACE, ru_time_after(now, pace_ns));
+}
+
+static void send_task(rui_fed_server *s, uint32_t i, const rui_fed_task *t, ru_time now,
+                      ru_effects *fx)
+{
+    rui_fed_member *m = &s->members[i];
+    rui_fed_pace *p = &s->pace;
     if (!m->up) {
         return; /* its LEAVE is on the way to the machine */
     }
     m->task = t->task;
     m->task_at = now;
     m->kind = t->kind;
-    s->now_values->refs++;
-    m->reading = 1 + (uint32_t)(s->now_values - s->editions);
-    uint64_t cookie = (uint64_t)i << 8 | (uint64_t)(s->now_values - s->editions);
-    if (ru_pull_send(s->pull, m->node, RUI_FED_TASK, head, rui_fed_task_put(t, head),
-                     s->now_values->values, s->flat.count * (int64_t)sizeof(float), false, cookie,
-                     now, fx)) {
-        s->now_values->refs--;
-        m->reading = 0;
+    m->waits = *t;
+    if (s->flat.count * (int64_t)sizeof(float) < PACED_BYTES) {
+        send_model(s, i, now, fx);
+        return;
     }
+    if (m->queued) {
+        return; /* in its old place */
+    }
+    if (p->n == 0) {
+        pace_begin(s, now);
+    }
+    m->queued = true;
+    p->queue[(p->first + p->n++) % s->job->clients_max] = i;
+    rui_fed_pace_on(s, now, fx);
 }
 
 static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_effects *fx)
@@ -348,7 +421,7 @@ static void on_evaluate(rui_fed_server *s, ru_time now, ru_effects *fx)
         .task = UINT32_MAX - s->round, .round = s->round, .epochs = 1, .kind = RUI_FED_EVALUATE};
     s->eval_left = 0;
     for (uint32_t k = 0; k < s->job->tiers; k++) {
-        s->hits[k] = s->rows[k] = 0;
+        s->scores[k].hits = s->scores[k].rows = 0;
     }
     for (uint32_t k = 0; k < s->n; k++) {
         uint32_t i = (k + s->round * 7919u) % s->n; /* not always the same ones */
@@ -368,7 +441,7 @@ void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
     double accuracy[RU_PICK_TIERS_MAX];
     for (uint32_t k = 0; k < s->job->tiers; k++) {
-        accuracy[k] = s->rows[k] > 0 ? s->hits[k] / s->rows[k] : -1;
+        accuracy[k] = s->scores[k].rows > 0 ? s->scores[k].hits / s->scores[k].rows : -1;
     }
     for (uint32_t i = 0; i < s->n && s->eval_left > 0; i++) { /* what comes later is not taken */
         if (s->members[i].task != 0 && s->members[i].kind == RUI_FED_EVALUATE) {

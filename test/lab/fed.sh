@@ -263,6 +263,13 @@ join alice
 join bob
 wait $server || fail "nobody comes in the morning: $(tail -5 morning.log)"
 grep -q 'client carol is in its hours' carol.log || fail "its hours do not begin: $(tail -5 carol.log)"
+# a model of more than 1 MB goes to few clients at a time
+serve wide --set federated.rounds=3 --set 'model.hidden=[600, 600]' --set federated.per_round=2
+address_of wide
+join alice
+join bob
+wait $server || fail "a large model: $(tail -5 wide.log)"
+[[ $(rounds wide) -eq 3 && $(grep -c '"answers":2' wide/federation.jsonl) -eq 3 ]] || fail "rounds of a large model: $(cat wide/federation.jsonl)"
 serve small --set federated.rounds=1
 address_of small
 "$rubato" fed join "$address" --token-file carol.token --data carol.yaml --memory 1MB >small-join.log 2>&1 && fail "a model that does not fit"
