@@ -22,18 +22,14 @@ static const char job_text[] =
     "train: {batch: 32, optimizer: {sgd: {lr: 0.05}}, threads: 1}\n"
     "federated: {rounds: 20, eval_every: 10, profiles: 1, at_once: 5000}\n";
 
-/* One simulation with these settings, as `rubato fed sim` runs it. */
-static ru_status simulate(ru_bench *b, const char *const *more, uint32_t n, figures *out,
-                          ru_err *err)
+ru_status rui_bench_fleet_simulate(ru_bench *b, const char *job, const char *const *more,
+                                   uint32_t n, const char **lines, ru_err *err)
 {
     enum { WORDS_MAX = 32 };
     const char *argv[WORDS_MAX] = {ru_bench_rubato(b->arena), "fed", "sim"};
-    const char *job = ru_path_join(b->arena, b->dir, "fleet.yaml");
     const char *run = ru_path_join(b->arena, b->dir, "fleet-run");
-    const char *path = ru_path_join(b->arena, run, "simulation.json");
     uint32_t k = 3;
     RU_CHECK(n + 8 < WORDS_MAX);
-    RU_TRY(ru_file_replace(job, job_text, (int64_t)strlen(job_text), err));
     if (ru_path_exists(run)) {
         RU_TRY(ru_path_remove(run, err));
     }
@@ -49,9 +45,18 @@ static ru_status simulate(ru_bench *b, const char *const *more, uint32_t n, figu
     RU_TRY(ru_process_start(&opt, &p, err));
     int code = ru_process_wait(p);
     ru_process_close(p);
-    if (code != 0) {
-        return RU_FAIL(err, RU_E_USER, "rubato fed sim ended with code %d", code);
-    }
+    *lines = ru_path_join(b->arena, run, "federation.jsonl");
+    return code == 0 ? RU_OK : RU_FAIL(err, RU_E_USER, "rubato fed sim ended with code %d", code);
+}
+
+/* One simulation with these settings, as `rubato fed sim` runs it. */
+static ru_status simulate(ru_bench *b, const char *const *more, uint32_t n, figures *out,
+                          ru_err *err)
+{
+    const char *job = ru_path_join(b->arena, b->dir, "fleet.yaml"), *lines;
+    const char *path = ru_path_join(b->arena, b->dir, "fleet-run/simulation.json");
+    RU_TRY(ru_file_replace(job, job_text, (int64_t)strlen(job_text), err));
+    RU_TRY(rui_bench_fleet_simulate(b, job, more, n, &lines, err));
     json_t *o = json_load_file(path, 0, NULL);
     if (o == NULL) {
         return RU_FAIL(err, RU_E_DATA, "%s is not there, or is no JSON", path);
@@ -233,7 +238,10 @@ ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
     for (uint32_t classes = 2; classes <= 5; classes += 3) {
         const char *name =
             ru_arena_printf(b->arena, "300 rounds of 5 of 50 clients, %u digits each", classes);
+        const char *live =
+            ru_arena_printf(b->arena, "50 client processes, %u digits each", classes);
         RU_TRY(ru_bench_wants(b, name) ? tiers(b, classes, err) : RU_OK);
+        RU_TRY(ru_bench_wants(b, live) ? rui_bench_fleet_clients(b, classes, err) : RU_OK);
     }
     RU_TRY(ru_bench_wants(b, "points lost where 20 % of clients turn signs") ? signs(b, err)
                                                                              : RU_OK);

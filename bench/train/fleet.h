@@ -5,9 +5,14 @@
 #include "bench/bench.h"
 
 ru_status ru_bench_fleet(ru_bench *b, ru_err *err);
-ru_status ru_bench_fleet_secure(ru_bench *b, ru_err *err); /* rows of masked updates */
-ru_status rui_bench_fleet_line(ru_bench *b, ru_err *err);  /* rows of rounds over a slow line */
-ru_status rui_bench_fleet_many(ru_bench *b, ru_err *err);  /* rows of 200 functions */
+ru_status ru_bench_fleet_secure(ru_bench *b, ru_err *err);    /* rows of masked updates */
+ru_status rui_bench_fleet_line(ru_bench *b, ru_err *err);     /* rows of rounds over a slow line */
+/* Rows of 50 processes with so many classes each. */
+ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err);
+/* `rubato fed sim` of the job with n further words. *lines: its rounds, as a file. */
+ru_status rui_bench_fleet_simulate(ru_bench *b, const char *job, const char *const *more,
+                                   uint32_t n, const char **lines, ru_err *err);
+ru_status rui_bench_fleet_many(ru_bench *b, ru_err *err); /* rows of 200 functions */
 /* Rounds per second of Flower's simulation. *missing: why it was not measured, or NULL. */
 ru_status rui_bench_fleet_flower(ru_bench *b, double *rounds_per_s, const char **missing,
                                  ru_err *err);

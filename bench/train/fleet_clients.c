@@ -1,0 +1,374 @@
+/* Fifty clients as processes, ten each with 40, 20, 10, 5 and 1 % of a core and at most five at
+ * work, tiers beside any clients: time and accuracy, what `fed sim` says of the same clients with
+ * the times that were measured, and what the formula says before.
+ *
+ * Source: chai-2020, whose clients need 84 ms of a core for a task: this machine's work is scaled,
+ * and the factor printed. */
+#include "bench/train/fleet.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/str.h"
+#include "bench/train/fleet_rig.h"
+#include "cost/round.h"
+#include "env/file/file.h"
+#include "env/process/group.h"
+
+enum { CLIENTS = 50, SPEEDS = 5, PER_ROUND = 5, DIGITS = 10, ROUNDS = 100, ROUNDS_QUICK = 30 };
+enum { SIDES = 2, NAME_BYTES = 32, EACH_BYTES = NAME_BYTES + 16 };
+
+static const uint32_t percent[SPEEDS] = {40, 20, 10, 5, 1};
+static const char *const methods[SIDES] = {"adaptive", "vanilla"};
+
+typedef struct side {
+    double seconds, accuracy, simulated;
+    double latency[CLIENTS];  /* of the server's number, as it knew it last; 0: not seen */
+    uint32_t client[CLIENTS]; /* its number -> ours */
+} side;
+
+typedef struct rig {
+    rui_fleet fleet;
+    ru_arena *arena;
+    uint32_t classes, rounds;
+    ru_group *group[SPEEDS][CLIENTS];
+    uint32_t owner[40000]; /* of each sample of train.csv */
+    uint32_t samples;
+    side sides[SIDES];
+} rig;
+
+static const char *path_of(const rig *r, const char *name)
+{
+    return rui_fleet_path(&r->fleet, name);
+}
+
+/* -- data -----------------------------------------------------------------------------------------
+ */
+
+static ru_status make_data(const rig *r, ru_err *err)
+{
+    const char *argv[] = {ru_bench_rubato(r->arena),
+                          "data",
+                          "make",
+                          "gaussian",
+                          "--out",
+                          path_of(r, "fleet-digits"),
+                          "--count",
+                          "38230",
+                          "--test",
+                          "1797",
+                          "--features",
+                          "64",
+                          "--classes",
+                          "10",
+                          "--noise",
+                          "1.2",
+                          NULL};
+    const ru_process_options opt = {.argv = argv, .pipe_out = true, .quiet = true};
+    ru_process *p = NULL;
+    RU_TRY(ru_process_start(&opt, &p, err));
+    const char *line = "";
+    ru_status st = RU_OK;
+    while (st == RU_OK && line != NULL) {
+        st = ru_process_line(p, 0, &line, err);
+    }
+    int code = ru_process_wait(p);
+    ru_process_close(p);
+    return code == 0 ? st : RU_FAIL(err, RU_E_USER, "rubato data make ended with %d", code);
+}
+
+/* The classes of a client are spread over all; each class goes in turns to those that have it. */
+static bool has(const uint32_t *start, uint32_t classes, uint32_t client, uint32_t class)
+{
+    for (uint32_t j = 0; j < classes; j++) {
+        if ((start[client] + 3 * j) % DIGITS == class) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static ru_status deal(rig *r, ru_err *err)
+{
+    char *text;
+    int64_t size;
+    uint32_t start[CLIENTS], turn[DIGITS] = {0};
+    ru_rng rng = ru_rng_from(1, ru_rng_label("deal"));
+    ru_text own[CLIENTS];
+    RU_TRY(ru_file_read(path_of(r, "fleet-digits/train.csv"), 0, r->arena, &text, &size, err));
+    ru_str rest = ru_str_n(text, size), line, head;
+    (void)ru_str_next(&rest, '\n', &head);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        uint32_t k = ru_rng_below(&rng, i + 1);
+        start[i] = start[k];
+        start[k] = i % DIGITS;
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        own[i] = ru_text_arena(r->arena);
+        ru_text_putf(&own[i], "%.*s\n", (int)head.n, head.p);
+    }
+    r->samples = 0;
+    while (ru_str_next(&rest, '\n', &line) && r->samples < RU_ARRAY_LEN(r->owner)) {
+        if (line.n < 2) {
+            continue;
+        }
+        uint32_t class = (uint32_t)(line.p[line.n - 1] - '0'), to = turn[class];
+        do {
+            to = (to + 1) % CLIENTS;
+        } while (!has(start, r->classes, to, class));
+        turn[class] = to;
+        r->owner[r->samples++] = to;
+        ru_text_putf(&own[to], "%.*s\n", (int)line.n, line.p);
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        const char *file = path_of(r, ru_arena_printf(r->arena, "clients-c%u.csv", i));
+        const char *yaml =
+            ru_arena_printf(r->arena, "data: {format: csv, train: [%s], test: [%s]}\n", file,
+                            path_of(r, "fleet-digits/test.csv"));
+        RU_TRY(own[i].cut ? RU_FAIL(err, RU_E_MEM, "no memory for samples")
+                          : ru_file_replace(file, own[i].p, own[i].n, err));
+        RU_TRY(rui_fleet_client(&r->fleet, i, yaml, err));
+    }
+    return RU_OK;
+}
+
+static const char *job_of(const rig *r)
+{
+    return ru_arena_printf(
+        r->arena,
+        "name: clients\nmodel: {zoo: mlp, hidden: [2048]}\n"
+        "data: {format: csv, train: [%s], test: [%s]}\n"
+        "train: {batch: 10, optimizer: {sgd: {lr: 0.02}}, threads: 1}\n"
+        "federated: {rounds: %u, per_round: %d, clients_min: %d, clients_max: %d, at_once: 5,\n"
+        "            epochs: 10, eval_every: 20, profile_wait: 60s}\n",
+        path_of(r, "fleet-digits/train.csv"), path_of(r, "fleet-digits/test.csv"), r->rounds,
+        PER_ROUND, CLIENTS, CLIENTS);
+}
+
+/* -- processes ------------------------------------------------------------------------------------
+ */
+
+static ru_status start_client(rig *r, uint32_t k, ru_err *err)
+{
+    ru_group **g = &r->group[k % SPEEDS][k];
+    const ru_group_limits limits = {.cpu_quota_ns = percent[k % SPEEDS] * INT64_C(1000000),
+                                    .cpu_period_ns = 100000000};
+    const char *name = ru_arena_printf(r->arena, "rubato-bench-client-%u", k);
+    RU_TRY(ru_group_make(name, &limits, NULL, NULL, g, err));
+    RU_TRY(rui_fleet_join(&r->fleet, k, NULL, err));
+    return ru_group_enter(*g, ru_process_id(r->fleet.client[k]), err);
+}
+
+static void end_clients(rig *r)
+{
+    rui_fleet_close(&r->fleet);
+    for (uint32_t k = 0; k < CLIENTS; k++) {
+        ru_group **g = &r->group[k % SPEEDS][k];
+        if (*g != NULL) {
+            (void)!ru_group_remove(*g, NULL);
+            ru_group_close(*g);
+            *g = NULL;
+        }
+    }
+}
+
+/* Which of our clients has each number of the server: its last snapshot has names in their order.
+ */
+static ru_status numbers(const rig *r, side *s, ru_err *err)
+{
+    char *data;
+    int64_t n;
+    const char *path = ru_path_join(r->arena, r->fleet.run,
+                                    ru_arena_printf(r->arena, "federation/%09u", r->rounds));
+    RU_TRY(ru_file_read(path, 0, r->arena, &data, &n, err));
+    if (n < 4 + CLIENTS * EACH_BYTES) {
+        return RU_FAIL(err, RU_E_DATA, "%s has not all clients", path);
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        s->client[i] = (uint32_t)strtoul(data + 4 + i * EACH_BYTES + 1, NULL, 10) % CLIENTS;
+    }
+    return RU_OK;
+}
+
+/* Times of clients, rounds and the last accuracy from the run's files. */
+static ru_status read_run(const rig *r, side *s, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    uint32_t rounds;
+    double of[CLIENTS] = {0};
+    RU_TRY(rui_fleet_look(&r->fleet, 0, &rounds, &s->seconds, err));
+    RU_TRY(ru_file_read(r->fleet.lines, 0, r->arena, &text, &n, err));
+    for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        json_t *o = json_loadb(at, (size_t)(end - at), 0, NULL), *c;
+        size_t k;
+        json_array_foreach(json_object_get(o, "clients"), k, c)
+        {
+            const char *name = json_string_value(json_object_get(c, "name"));
+            uint32_t i = name != NULL ? (uint32_t)strtoul(name + 1, NULL, 10) % CLIENTS : 0;
+            of[i] = json_number_value(json_object_get(c, "seconds"));
+        }
+        json_decref(o);
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        s->latency[i] = of[s->client[i]];
+    }
+    RU_TRY(ru_file_read(ru_path_join(r->arena, r->fleet.run, "metrics.jsonl"), 0, r->arena, &text,
+                        &n, err));
+    for (const char *at = text; (at = strstr(at, "\"metric\":{\"accuracy\":")) != NULL; at++) {
+        s->accuracy = strtod(at + strlen("\"metric\":{\"accuracy\":"), NULL);
+    }
+    return RU_OK;
+}
+
+static ru_status run_side(rig *r, uint32_t which, ru_err *err)
+{
+    const char *const set[] = {ru_arena_printf(r->arena, "federated.method=%s", methods[which]),
+                               which == 0 ? "federated.tiers=5" : "federated.tiers=1"};
+    ru_status st = rui_fleet_serve(&r->fleet, set, 2, err);
+    for (uint32_t k = 0; k < CLIENTS && st == RU_OK; k++) {
+        st = start_client(r, k, err);
+    }
+    st = st == RU_OK ? rui_fleet_wait(&r->fleet, err) : st;
+    end_clients(r);
+    st = st == RU_OK ? numbers(r, &r->sides[which], err) : st;
+    return st == RU_OK ? read_run(r, &r->sides[which], err) : st;
+}
+
+/* -- what others say ------------------------------------------------------------------------------
+ */
+
+/* Clients that a run did not see have the mean of their speed. */
+static void fill(side *s)
+{
+    for (uint32_t speed = 0; speed < SPEEDS; speed++) {
+        double sum = 0, n = 0;
+        for (uint32_t i = 0; i < CLIENTS; i++) {
+            bool seen = s->client[i] % SPEEDS == speed && s->latency[i] > 0;
+            sum += seen ? s->latency[i] : 0;
+            n += seen ? 1 : 0;
+        }
+        for (uint32_t i = 0; i < CLIENTS; i++) {
+            if (s->client[i] % SPEEDS == speed && s->latency[i] <= 0) {
+                s->latency[i] = n > 0 ? sum / n : 1;
+            }
+        }
+    }
+}
+
+static ru_status simulate(const rig *r, uint32_t which, double *seconds, ru_err *err)
+{
+    const side *s = &r->sides[which];
+    uint32_t number[CLIENTS];
+    ru_text split = ru_text_arena(r->arena), times = ru_text_arena(r->arena);
+    const char *split_path = path_of(r, "clients.split"), *times_path = path_of(r, "clients.csv");
+    ru_text_put(&times, "client,seconds\n");
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        number[s->client[i]] = i;
+        ru_text_putf(&times, "%u,%.6f\n", i, s->latency[i]);
+    }
+    for (uint32_t k = 0; k < r->samples; k++) {
+        ru_text_putf(&split, "%u\n", number[r->owner[k]]);
+    }
+    RU_TRY(ru_file_replace(split_path, split.p, split.n, err));
+    RU_TRY(ru_file_replace(times_path, times.p, times.n, err));
+    const char *const more[] = {
+        "--clients",   "50",
+        "--latencies", times_path,
+        "--split",     ru_arena_printf(r->arena, "file:%s", split_path),
+        "--set",       ru_arena_printf(r->arena, "federated.method=%s", methods[which]),
+        "--set",       which == 0 ? "federated.tiers=5" : "federated.tiers=1"};
+    const char *lines;
+    RU_TRY(rui_bench_fleet_simulate(r->fleet.b, path_of(r, "clients.yaml"), more,
+                                    RU_ARRAY_LEN(more), &lines, err));
+    rui_fleet simulated = {.b = r->fleet.b, .lines = lines};
+    uint32_t rounds;
+    return rui_fleet_look(&simulated, 0, &rounds, seconds, err);
+}
+
+/* -- rows -----------------------------------------------------------------------------------------
+ */
+
+static ru_status rows(rig *r, ru_err *err)
+{
+    side *s = r->sides;
+    ru_bench *b = r->fleet.b;
+    double points[SIDES] = {s[0].accuracy * 100, s[1].accuracy * 100}, slow = 0, mean;
+    for (uint32_t k = 0; k < SIDES; k++) {
+        fill(&s[k]);
+        RU_TRY(simulate(r, k, &s[k].simulated, err));
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) { /* those with 1 % of a core */
+        slow += s[1].client[i] % SPEEDS == SPEEDS - 1 ? s[1].latency[i] * SPEEDS / CLIENTS : 0;
+    }
+    const ru_round_in in = {.latency_s = s[1].latency,
+                            .n = CLIENTS,
+                            .spread = 0.1,
+                            .drawn = PER_ROUND,
+                            .wait = PER_ROUND};
+    RU_TRY(ru_round_mean(&in, r->arena, &mean, err));
+    fprintf(stderr, "a task takes %.1f ms of a core, published 84: work is scaled by %.3f\n",
+            slow * 10, slow * 0.01 / 0.084);
+    double off[3] = {100 * fabs(s[0].simulated / s[0].seconds - 1),
+                     100 * fabs(s[1].simulated / s[1].seconds - 1),
+                     100 * fabs(mean * r->rounds / s[1].seconds - 1)};
+    const ru_bench_stat one[] = {ru_bench_stat_of(&s[0].seconds, 1),
+                                 ru_bench_stat_of(&s[1].seconds, 1)};
+    const char *of = ru_arena_printf(r->arena, "50 client processes, %u digits each", r->classes);
+    const ru_bench_row all[] = {
+        {.name = ru_arena_printf(r->arena, "%u rounds, %s", r->rounds, of),
+         .unit = "s",
+         .lower = true,
+         .goal = 3,
+         .peer = "any clients (vanilla)",
+         .ours = one[0],
+         .theirs = one[1]},
+        {.name = ru_arena_printf(r->arena, "accuracy, %s", of),
+         .unit = "%",
+         .goal = 0.995,
+         .peer = "any clients (vanilla)",
+         .ours = ru_bench_stat_of(&points[0], 1),
+         .theirs = ru_bench_stat_of(&points[1], 1)},
+        {.name = ru_arena_printf(r->arena, "fed sim is off, %s, tiers", of),
+         .unit = "%",
+         .lower = true,
+         .goal = 5,
+         .ours = ru_bench_stat_of(&off[0], 1)},
+        {.name = ru_arena_printf(r->arena, "fed sim is off, %s, any clients", of),
+         .unit = "%",
+         .lower = true,
+         .goal = 5,
+         .ours = ru_bench_stat_of(&off[1], 1)},
+        {.name = ru_arena_printf(r->arena, "estimate is off, %s, any clients", of),
+         .unit = "%",
+         .lower = true,
+         .goal = 3,
+         .ours = ru_bench_stat_of(&off[2], 1)}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
+        RU_TRY(ru_bench_add(b, &all[k], err));
+    }
+    return RU_OK;
+}
+
+ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err)
+{
+    rig *r = RU_NEW(b->arena, rig, 1);
+    if (r == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %d clients", CLIENTS);
+    }
+    *r = (rig){.fleet = {.b = b, .name = "clients"},
+               .arena = b->arena,
+               .classes = classes,
+               .rounds = b->quick ? ROUNDS_QUICK : ROUNDS};
+    RU_TRY(rui_fleet_open(&r->fleet, job_of(r), err));
+    RU_TRY(make_data(r, err));
+    RU_TRY(deal(r, err));
+    for (uint32_t k = 0; k < SIDES; k++) {
+        RU_TRY(run_side(r, k, err));
+    }
+    return rows(r, err);
+}
