@@ -251,5 +251,8 @@ ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
                                                              : RU_OK);
     RU_TRY(ru_bench_wants(b, "exchange of ResNet-50, 200 functions") ? rui_bench_fleet_many(b, err)
                                                                      : RU_OK);
+    RU_TRY(ru_bench_wants(b, "deadlines kept, of jobs on functions")
+               ? rui_bench_fleet_deadline(b, err)
+               : RU_OK);
     return rui_bench_exchange(b, err);
 }

@@ -7,6 +7,7 @@
 ru_status ru_bench_fleet(ru_bench *b, ru_err *err);
 ru_status ru_bench_fleet_secure(ru_bench *b, ru_err *err);    /* rows of masked updates */
 ru_status rui_bench_fleet_line(ru_bench *b, ru_err *err);     /* rows of rounds over a slow line */
+ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err); /* rows of jobs on functions */
 /* Rows of 50 processes with so many classes each. */
 ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err);
 /* `rubato fed sim` of the job with n further words. *lines: its rounds, as a file. */

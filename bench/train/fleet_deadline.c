@@ -1,0 +1,142 @@
+/* Jobs on functions of this machine with a deadline: how many keep it, and what they cost beside
+ * the cheapest choice of a measured grid of workers and memory. */
+#include "bench/train/fleet.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/clock.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+
+enum { WORKERS = 6, MEMORIES = 8, MEMORY_MB = 128, GRID_STEPS = 30, STEPS = 240 };
+enum { JOBS = 20, JOBS_QUICK = 6 };
+
+static const char job_text[] =
+    "name: deadline\n"
+    "model: {zoo: mlp, hidden: [64]}\n"
+    "data: {format: synthetic, generator: digits, count: 2000, test_count: 100}\n"
+    "train: {batch: 240, steps: 240, epochs: 0, eval_every: 0, optimizer: {sgd: {lr: 0.05}},\n"
+    "        threads: 1}\n"
+    "checkpoint: {every: 0s}\n";
+
+typedef struct spent {
+    double seconds, usd;
+} spent;
+
+/* What a run of the job with these words took and cost. */
+static ru_status train(ru_bench *b, const char *const *more, uint32_t n, spent *out, ru_err *err)
+{
+    enum { WORDS_MAX = 32 };
+    const char *run = ru_path_join(b->arena, b->dir, "deadline-run"), *line = "";
+    const char *argv[WORDS_MAX] = {"sh",
+                                   "-c",
+                                   "exec \"$@\" 2>&1",
+                                   "sh",
+                                   ru_bench_rubato(b->arena),
+                                   "train",
+                                   ru_path_join(b->arena, b->dir, "deadline.yaml"),
+                                   "--functions",
+                                   "local",
+                                   "--out",
+                                   run};
+    uint32_t k = 11;
+    RU_CHECK(n + 12 < WORDS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        argv[k++] = more[i];
+    }
+    if (ru_path_exists(run)) {
+        RU_TRY(ru_path_remove(run, err));
+    }
+    *out = (spent){.usd = -1};
+    ru_process *p = NULL;
+    const ru_process_options opt = {.argv = argv, .pipe_out = true, .quiet = true};
+    ru_time begun = ru_clock_now();
+    RU_TRY(ru_process_start(&opt, &p, err));
+    ru_status st = RU_OK;
+    while (st == RU_OK && line != NULL) {
+        st = ru_process_line(p, 0, &line, err);
+        const char *at = st == RU_OK && line != NULL ? strstr(line, "functions spent ") : NULL;
+        out->usd = at != NULL ? strtod(at + strlen("functions spent "), NULL) : out->usd;
+    }
+    int code = ru_process_wait(p);
+    out->seconds = (double)ru_time_since(ru_clock_now(), begun) * 1e-9;
+    ru_process_close(p);
+    RU_TRY(st);
+    return code == 0 && out->usd >= 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USER, "rubato train --functions ended with code %d", code);
+}
+
+/* Of a choice with all steps, from two runs with fewer. */
+static ru_status measure(ru_bench *b, uint32_t workers, uint32_t memory_mb, spent *out, ru_err *err)
+{
+    const char *w = ru_arena_printf(b->arena, "%u", workers);
+    const char *m = ru_arena_printf(b->arena, "%u", memory_mb);
+    const char *few = ru_arena_printf(b->arena, "train.steps=%d", GRID_STEPS);
+    const char *more = ru_arena_printf(b->arena, "train.steps=%d", 2 * GRID_STEPS);
+    const char *const one[] = {"-w", w, "--memory", m, "--set", few};
+    const char *const two[] = {"-w", w, "--memory", m, "--set", more};
+    spent a, c;
+    RU_TRY(train(b, one, RU_ARRAY_LEN(one), &a, err));
+    RU_TRY(train(b, two, RU_ARRAY_LEN(two), &c, err));
+    const double times = (double)(STEPS - 2 * GRID_STEPS) / GRID_STEPS;
+    out->seconds = c.seconds + times * fmax(c.seconds - a.seconds, 0);
+    out->usd = c.usd + times * fmax(c.usd - a.usd, 0);
+    return RU_OK;
+}
+
+/* The cheapest of the grid that keeps the deadline; -1: none. */
+static double cheapest(const spent *grid, double deadline_s)
+{
+    double least = -1;
+    for (uint32_t k = 0; k < WORKERS * MEMORIES; k++) {
+        if (grid[k].seconds <= deadline_s && (least < 0 || grid[k].usd < least)) {
+            least = grid[k].usd;
+        }
+    }
+    return least;
+}
+
+ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
+{
+    spent grid[WORKERS * MEMORIES];
+    double fastest = INFINITY, kept = 0, over[JOBS];
+    const uint32_t jobs = b->quick ? JOBS_QUICK : JOBS;
+    RU_TRY(ru_file_replace(ru_path_join(b->arena, b->dir, "deadline.yaml"), job_text,
+                           (int64_t)strlen(job_text), err));
+    for (uint32_t k = 0; k < WORKERS * MEMORIES; k++) {
+        RU_TRY(measure(b, 1 + k / MEMORIES, MEMORY_MB * (1 + k % MEMORIES), &grid[k], err));
+        fastest = fmin(fastest, grid[k].seconds);
+    }
+    for (uint32_t j = 0; j < jobs; j++) { /* from one and a half to four times the fastest */
+        double deadline_s = fastest * (1.5 + 2.5 * j / (jobs - 1));
+        const char *const words[] = {
+            "-w",
+            ru_arena_printf(b->arena, "1:%d", WORKERS),
+            "--memory",
+            ru_arena_printf(b->arena, "%d:%d:%d", MEMORY_MB, MEMORY_MB * MEMORIES, MEMORY_MB),
+            "--deadline",
+            ru_arena_printf(b->arena, "%.0fms", deadline_s * 1e3),
+            "--set",
+            ru_arena_printf(b->arena, "train.seed=%u", j + 1)};
+        spent s;
+        RU_TRY(train(b, words, RU_ARRAY_LEN(words), &s, err));
+        kept += s.seconds <= deadline_s ? 1 : 0;
+        over[j] = s.usd / cheapest(grid, deadline_s);
+    }
+    const ru_bench_row rows[] = {
+        {.name = ru_arena_printf(b->arena, "deadlines kept, of %u jobs on functions", jobs),
+         .unit = "jobs",
+         .goal = 0.95 * jobs,
+         .ours = ru_bench_stat_of(&kept, 1)},
+        {.name =
+             ru_arena_printf(b->arena, "money over the cheapest of 6 x 8 choices, %u jobs", jobs),
+         .unit = "times",
+         .lower = true,
+         .goal = 1.1,
+         .ours = ru_bench_stat_of(over, jobs)}};
+    RU_TRY(ru_bench_add(b, &rows[0], err));
+    return ru_bench_add(b, &rows[1], err);
+}
