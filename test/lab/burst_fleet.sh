@@ -3,7 +3,7 @@
 # in a group of a fifth of a core at most; a day of requests comes at a rate of its own.
 #
 #   1. machines come and go by the plan of each hour and answer requests; what an hour expected, had and cost is told.
-#   2. `rubato plan burst-fleet` gives the plan of an hour for the question that stands beside it.
+#   2. `rubato plan burst-fleet` gives the plan of an hour for the question that stands beside it, and for the world file of the fleet.
 #   3. a machine that dies starts again; a fleet that is killed leaves none; wrong files are refused.
 set -euo pipefail
 rubato=$(realpath "$1")
@@ -115,6 +115,10 @@ open("plan.txt", "w").write(row["next_plan"])
 PY
 "$rubato" plan question.json burst-fleet --json >answer.json || fail "the question of an hour is no input of the policy"
 grep -q "$(cat plan.txt)" answer.json || fail "another plan: $(cat plan.txt), $(head -c 300 answer.json)"
+"$rubato" capture out -o world.json || fail "no world file of the fleet"
+id=$(sed -n 's/.*"id":"\([0-9a-f]*\)".*/\1/p' world.json)
+"$rubato" plan world.json burst-fleet --json >answer.json || fail "the captured plan is not made again"
+grep -q "\"next_plan\":\"$id\"" out/periods.jsonl && grep -q "\"$id\"" answer.json || fail "another plan than $id: $(head -c 300 answer.json)"
 echo "ok: a plan can be asked for again"
 
 # -- 3

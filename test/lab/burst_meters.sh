@@ -347,6 +347,10 @@ waits "the choice for three is not in force" inforce
 cat told
 "$rubato" cluster explain all.yaml >told
 grep -q '^disk: .*chosen with the others' told && grep -q '^network: .*chosen with the others' told || fail 'explain does not tell of the choice for three'
+"$rubato" capture all -o world.json || fail 'no world file of the service'
+id=$(sed -n 's/.*"id":"\([0-9a-f]*\)".*/\1/p' world.json)
+"$rubato" plan world.json burst --json >again.json || fail 'the captured plan is not made again'
+grep -q "\"plan\":\"$id\"" all/windows.jsonl && grep -q "\"$id\"" again.json || fail "another plan than $id: $(head -c 300 again.json)"
 kill -9 "$pacer"
 wait "$pacer" 2>/dev/null || true
 pacer=''

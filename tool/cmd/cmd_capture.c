@@ -7,17 +7,34 @@
 #include "host/ask.h"
 #include "launch/launch.h"
 #include "store/world_file.h"
+#include "tool/cluster/captured.h"
 #include "tool/cluster/cluster.h"
 #include "tool/cmd.h"
 #include "tool/serve/client.h"
 
+static ru_status put(const ru_world *w, ru_arena *arena, const char **text, int64_t *size,
+                     ru_err *err)
+{
+    ru_text t = ru_text_arena(arena);
+    RU_TRY(ru_world_file_put(w, &t, err));
+    *text = t.p;
+    *size = t.n;
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
+    ru_world_plan one;
     const char *token, *text = NULL, *at = in->args[0], *out = ru_cmd_text(in, "out");
     int64_t size = 0;
     ru_world w;
     const char *cluster = ru_path_join(in->arena, at, "cluster.yaml");
-    if (cluster != NULL && ru_path_is_file(cluster)) {
+    bool of_cluster = cluster != NULL && ru_path_is_file(cluster);
+    if (!of_cluster && rui_captured_is(at, in->arena)) {
+        RU_TRY(rui_captured_plan(at, in->arena, &one, err));
+        const ru_world made = {.plans = {&one, 1}};
+        RU_TRY(put(&made, in->arena, &text, &size, err));
+    } else if (of_cluster) {
         const rui_cluster_ask ask = {.folder = at, .path = "/world"};
         char *got = NULL;
         RU_TRY(rui_cluster_asked(&ask, in->arena, &got, &size, err));
@@ -35,6 +52,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_status st = ru_world_file_parse(at, ru_str_n(text, size), in->arena, &w, err);
     if (st != RU_OK) {
         return ru_err_wrap(err, st, "the world file of %s", at);
+    }
+    if (of_cluster) {
+        RU_TRY(rui_captured_services(at, in->arena, &w, err));
+        RU_TRY(put(&w, in->arena, &text, &size, err));
     }
     if (out != NULL) {
         return ru_file_replace(out, text, size, err);
@@ -55,6 +76,8 @@ static const ru_example examples[] = {
     {"rubato capture http://127.0.0.1:8000 -o world.json", "those of a server of models"},
     {"rubato capture /srv/rubato -o world.json && rubato plan world.json alloc",
      "those of a cluster; make the plan of its last round again"},
+    {"rubato capture burst -o world.json && rubato plan world.json burst",
+     "the last choice of speeds of a service, made again"},
     {"rubato explain world.json", "show what was decided, and why"},
 };
 
@@ -67,8 +90,9 @@ const ru_cmd rui_cmd_capture = {
         "input. http://HOST:PORT is the address of a server (`rubato serve`; its token in "
         "RUBATO_TOKEN): "
         "times of its requests, and its choice of batches. FOLDER is that of a cluster (`rubato "
-        "cluster`): nodes, jobs, and what its last round and its markets asked the policies alloc "
-        "and bid. `rubato explain`, `rubato plan` and "
+        "cluster`): nodes, jobs, and what its last round, its markets and its services asked the "
+        "policies alloc, bid and burst; or that of one service or fleet (`cluster burst`, `cluster "
+        "fleet`). `rubato explain`, `rubato plan` and "
         "`rubato sim` read it on any machine.",
     RU_CMD_ARGS("HOST:PORT|http://HOST:PORT|FOLDER", 1, 1),
     RU_CMD_LISTS(opts, examples),
