@@ -83,6 +83,7 @@ static void on_step(ru_cluster_figures *f, const json_t *o, uint32_t nodes)
     f->since = n == f->workers ? f->since + 1 : 0;
     f->workers = n;
     f->noise = number(o, "gradient_noise", f->noise);
+    f->compute_s = number(o, "compute_s", f->compute_s); /* with what a quota takes of it */
     if (f->since >= WARM) {
         f->step_s = f->step_s > 0 ? f->step_s + 0.1 * (step_s - f->step_s) : step_s;
         add(f, nodes, local_of(f, f->samples_per_s * step_s), step_s);

@@ -32,12 +32,13 @@ static void steps_become_a_model(void **state)
         fprintf(out,
                 "{\"schema\":\"rubato.train.event/1\",\"what\":\"replan\","
                 "\"predicted_compute_s\":%.9g}\n",
-                compute);
+                compute / 10); /* as without its quota */
         for (int i = 0; i < 20; i++) {
             fprintf(out,
                     "{\"schema\":\"rubato.train.step/1\",\"step\":%d,\"loss\":0.5,\"step_s\":%.9g,"
-                    "\"samples_per_s\":9,\"workers\":%u}\n",
-                    ++step, i < 2 ? 1.0 : all, workers[k]); /* the first after a change: slow */
+                    "\"samples_per_s\":9,\"workers\":%u,\"compute_s\":%.9g}\n",
+                    ++step, i < 2 ? 1.0 : all, workers[k],
+                    compute); /* the first after a change: slow */
         }
     }
     fputs("{\"schema\":\"rubato.train.step/1\",\"step\":9", out); /* half a line */

@@ -83,6 +83,7 @@ static const field step_fields[] = {
     {"accuracy", F64_MAYBE, AT(step, accuracy), 0},
     {"norm", F64_MAYBE, AT(step, norm), 0},
     {"gradient_noise", F64_MAYBE, AT(step, noise), 0},
+    {"compute_s", F64_MAYBE, AT(step, compute_s), 0},
 };
 
 static const field eval_fields[] = {

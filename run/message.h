@@ -48,7 +48,7 @@ typedef struct ru_msg_step {
     ru_metric loss; /* or another objective */
     double lr, step_s, samples_per_s;
     int64_t workers;
-    double accuracy, norm, noise; /* may be absent */
+    double accuracy, norm, noise, compute_s; /* may be absent */
 } ru_msg_step;
 
 typedef struct ru_msg_eval {

@@ -79,7 +79,8 @@ static uint32_t all_kinds(ru_msg out[RU_MSG_KINDS])
                                  .lr = 0.1,
                                  .accuracy = RU_NAN,
                                  .norm = 2.5,
-                                 .noise = RU_NAN}};
+                                 .noise = RU_NAN,
+                                 .compute_s = RU_NAN}};
     out[n++] = (ru_msg){.kind = RU_MSG_EVAL, .eval = {.step = 1, .metric = metrics}};
     out[n++] = (ru_msg){.kind = RU_MSG_EVENT, .event = event()};
     out[n++] = (ru_msg){.kind = RU_MSG_SUMMARY,

@@ -229,7 +229,9 @@ ru_status ru_run_report_step_put(ru_run_report *r, const ru_run_report_step *s, 
                  .workers = r->workers,
                  .accuracy = s->accuracy >= 0 ? s->accuracy : RU_NAN,
                  .norm = s->norm >= 0 ? s->norm : RU_NAN,
-                 .noise = s->noise > 0 ? s->noise : RU_NAN}};
+                 .noise = s->noise > 0 ? s->noise : RU_NAN,
+                 .compute_s =
+                     r->workers > 1 && s->compute_ns > 0 ? 1e-9 * (double)s->compute_ns : RU_NAN}};
     rui_report_progress(r, s);
     return emit(r, &m, err);
 }

@@ -41,6 +41,7 @@ typedef struct ru_run_report_step {
     double norm;     /* gradient norm before clipping; < 0: none */
     double noise;    /* gradient noise scale in samples; 0: not measured */
     int64_t step_ns;
+    int64_t compute_ns; /* of it, in which this process computed; 0: not known */
     int64_t batch;
 } ru_run_report_step;
 

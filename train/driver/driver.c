@@ -433,6 +433,7 @@ static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_er
     }
     ru_run_report_step s =
         rui_trainer_step_report(t, &r->figures, r->s.lr, ru_time_since(now, since));
+    s.compute_ns = r->ns - r->waited_ns;
     if (d->ops->stepped != NULL) {
         d->ops->stepped(d->self, &s);
     }
