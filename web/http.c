@@ -10,7 +10,7 @@
 
 #ifdef RU_HAS_MHD
 
-enum { CONNS = 32, SILENT_S = 10, BODY_S = 60, HEAD_BYTES = 64 << 10 };
+enum { CONNS = 32, SILENT_S = 10, BODY_S = 60, HEAD_BYTES = 16 << 10 };
 #define BODY_BYTES   (INT64_C(64) << 20)
 #define STREAM_BYTES (INT64_C(256) << 10)
 #define SWEEP_NS     INT64_C(1000000000)
@@ -165,6 +165,7 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
 
 static void on_time(void *self, uint32_t what, ru_time now);
 static void on_sweep(void *self, uint32_t what, ru_time now);
+static void on_hold(void *self, uint32_t what, ru_time now);
 
 static void go_on(ru_http *h, ru_time now)
 {
@@ -172,11 +173,18 @@ static void go_on(ru_http *h, ru_time now)
     (void)h->run(h->daemon);
     if (h->get_timeout(h->daemon, &wait_ms) != MHD_YES) {
         ru_loop_timer_off(h->opt.loop, on_time, h, 0);
-    } else if (wait_ms == 0) {
-        rui_http_soon(h);
+    } else if (wait_ms == 0) { /* also for those who wait, which an answer moves */
+        if (h->n_waits == 0 || h->runs > 0) {
+            h->runs -= h->runs > 0 ? 1 : 0;
+            rui_http_soon(h);
+        }
     } else {
         int64_t ms = wait_ms < 60000 ? (int64_t)wait_ms : 60000;
         ru_loop_timer(h->opt.loop, on_time, h, 0, ru_time_after(now, ms * 1000000));
+    }
+    if (!h->holding && h->n_waits > 0) {
+        h->holding = true;
+        ru_loop_timer(h->opt.loop, on_hold, h, 0, ru_time_after(now, RUI_HTTP_HOLD_NS));
     }
     if (!h->sweeping && (h->calls != NULL || h->conns != NULL)) {
         h->sweeping = true;
@@ -200,6 +208,15 @@ static void on_sweep(void *self, uint32_t what, ru_time now)
     ru_http *h = self;
     h->sweeping = false;
     rui_http_sweep(h, now);
+    go_on(h, now);
+}
+
+static void on_hold(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    ru_http *h = self;
+    h->holding = false;
+    rui_http_hold(h, now);
     go_on(h, now);
 }
 
@@ -312,6 +329,7 @@ void ru_http_close(ru_http *h)
     rui_http_drop_all(h);
     ru_loop_timer_off(h->opt.loop, on_time, h, 0);
     ru_loop_timer_off(h->opt.loop, on_sweep, h, 0);
+    ru_loop_timer_off(h->opt.loop, on_hold, h, 0);
     ru_loop_after_off(h->opt.loop, on_soon, h);
     if (h->epoll_fd >= 0) {
         ru_loop_fd_off(h->opt.loop, h->epoll_fd);

@@ -8,7 +8,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-enum { SPANS_MAX = 1024, ROOM = 16 };
+/* Requests that wait unsuspended: the library looks at each of them in each run (0.1 us). */
+enum { SPANS_MAX = 1024, ROOM = 16, WAITS_MAX = 256, RUNS = 2 };
 
 /* -- bookkeeping -------------------------------------------------------------------------------
  */
@@ -48,8 +49,19 @@ static void unwatch(rui_http_call *k)
     }
 }
 
+static void wait_over(rui_http_call *k)
+{
+    k->http->n_waits -= k->waits ? 1 : 0;
+    k->waits = false;
+}
+
 static void resume(rui_http_call *k)
 {
+    if (k->waits) {
+        wait_over(k);
+        k->http->runs = RUNS;
+        rui_http_soon(k->http);
+    }
     if (k->suspended) {
         unwatch(k);
         k->suspended = false;
@@ -102,6 +114,16 @@ static void suspend(rui_http_call *k)
     /* without memory for it nobody sees the hang-up before the answer is sent */
     k->watched =
         k->half == NULL && ru_loop_fd(h->opt.loop, fd, EPOLLRDHUP, on_hang_up, k, NULL) == RU_OK;
+}
+
+void rui_http_hold(ru_http *h, ru_time now)
+{
+    for (rui_http_call *k = h->calls; k != NULL; k = k->next) {
+        if (k->waits && ru_time_since(now, k->held) >= RUI_HTTP_HOLD_NS) {
+            wait_over(k);
+            suspend(k);
+        }
+    }
 }
 
 /* -- reading -----------------------------------------------------------------------------------
@@ -255,6 +277,7 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
                               void **state)
 {
     rui_http_call *k = *state;
+    h->runs = k != NULL && k->waits ? h->runs : RUNS;
     if (k == NULL) {
         return begin(h, c, path, method, version, state);
     }
@@ -271,10 +294,19 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
         k->state = RUI_HTTP_HELD;
         k->owned = true;
         h->opt.request(h->opt.self, &k->r);
+        if (k->state == RUI_HTTP_HELD && h->n_waits < WAITS_MAX) {
+            k->held = ru_clock_now();
+            k->waits = true;
+            h->n_waits++;
+            return MHD_YES;
+        }
         if (k->state == RUI_HTTP_HELD) {
             suspend(k);
             return MHD_YES;
         }
+    }
+    if (k->waits) {
+        return MHD_YES;
     }
     if (k->late) {
         return rui_http_say(h, c, path, 504, "the answer took longer than the server allows");
@@ -360,6 +392,7 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
         return;
     }
     unwatch(k);
+    wait_over(k);
     k->suspended = false;
     if (k->response != NULL) {
         h->destroy_response(k->response);

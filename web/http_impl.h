@@ -4,8 +4,10 @@
  *                               | `--stream--> STREAM ---- end and all read --> (free)
  *                               `--hang-up, too late--> GONE --the owner ends it--> (free)
  *
- * A held request is suspended: the library neither watches its connection nor times it out. Its
- * descriptor stands in the loop for its end alone, and a timer looks for times that are over.
+ * A request that is held for longer than a moment is suspended: the library neither watches its
+ * connection nor times it out. Its descriptor stands in the loop for its end alone, and a timer
+ * looks for times that are over. Until then the library asks for its answer each time it runs:
+ * suspending costs four system calls of epoll and a read of nothing.
  *
  * Thread: loop only. */
 #ifndef RU_WEB_HTTP_IMPL_H
@@ -56,6 +58,8 @@ typedef struct rui_http_call {
     struct MHD_Response *response;       /* made, not queued yet */
     rui_http_state state;
     uint32_t status;
+    bool waits;   /* held, and not suspended yet */
+    ru_time held; /* since when */
     bool suspended, watched, owned, ended, late;
     bool http_1_1;
     rui_http_half *half; /* its client sends no more, but may read; else NULL */
@@ -85,7 +89,9 @@ struct ru_http {
     uint32_t n_conns, n_ended;        /* ended: not closed yet */
     rui_http_half *halves;
     uint32_t n_halves;
-    bool sweeping;
+    bool sweeping, holding; /* their timers are set */
+    uint32_t n_waits;       /* calls that wait */
+    uint32_t runs;          /* of the library until nothing moves without an event */
 #define RUI_X(fn) __typeof__(&MHD_##fn) fn;
     RUI_MHD_LIST(RUI_X)
 #undef RUI_X
@@ -110,6 +116,9 @@ void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
                          enum MHD_ConnectionNotificationCode what);
 /* Requests and connections whose time is over. */
 void rui_http_sweep(ru_http *h, ru_time now);
+/* Requests that have waited for a moment are suspended. */
+void rui_http_hold(ru_http *h, ru_time now);
+#define RUI_HTTP_HOLD_NS INT64_C(2000000)
 void rui_http_leave(rui_http_call *k); /* its client left: the owner is told */
 /* The server closes: every request is gone. */
 void rui_http_drop_all(ru_http *h);
