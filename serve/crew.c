@@ -6,16 +6,16 @@
 #include "env/thread.h"
 
 enum { SLOTS = 2 };
-/* A thread that has just computed looks for more before it sleeps: being woken takes longer. */
-#define LOOK_NS INT64_C(20000)
 
 typedef struct worker {
     rui_crew *crew;
     uint32_t instance;
     ru_thread thread;
-    ru_mutex lock;
+    ru_mutex
+        lock; /* also of what its instance holds: the loop computes there, or it gives it back */
     ru_cond more;
     bool stop;
+    bool rests, used; /* used: by the loop, since the thread looked */
     ru_spsc in, out;
     rui_job *in_slots[SLOTS], *out_slots[SLOTS];
 } worker;
@@ -27,28 +27,24 @@ struct rui_crew {
     uint32_t waker, n, looked; /* looked: where take goes on */
     ru_mutex first;            /* of a late model: one thread opens it */
     worker *workers;           /* [n] */
+    rui_job *here;             /* computed by the loop, not taken yet */
 };
 
 /* The next job; NULL: it is to end. An instance that has none for a while rests. */
 static rui_job *next(worker *w)
 {
     rui_job *job = NULL;
-    bool rests = false;
-    ru_time until = ru_time_after(ru_clock_now(), LOOK_NS);
-    while (ru_time_since(until, ru_clock_now()) > 0) {
-        if (ru_spsc_pop(&w->in, &job)) {
-            return job;
-        }
-    }
     ru_mutex_lock(&w->lock);
+    w->rests = false;
     while (!ru_spsc_pop(&w->in, &job) && !w->stop) {
-        if (rests) {
+        if (w->rests) {
             ru_cond_wait(&w->more, &w->lock);
         } else if (!ru_cond_wait_for(&w->more, &w->lock, RU_SERVED_REST_NS)) {
-            rests = true;
-            ru_mutex_unlock(&w->lock);
-            ru_served_rest(w->crew->served, w->instance);
-            ru_mutex_lock(&w->lock);
+            w->rests = !w->used;
+            w->used = false;
+            if (w->rests) {
+                ru_served_rest(w->crew->served, w->instance);
+            }
         }
     }
     ru_mutex_unlock(&w->lock);
@@ -149,9 +145,27 @@ void rui_crew_give(rui_crew *c, rui_job *job)
     ru_mutex_unlock(&w->lock);
 }
 
+void rui_crew_run(rui_crew *c, rui_job *job)
+{
+    worker *w = &c->workers[job->instance];
+    RU_CHECK(c->here == NULL);
+    ru_mutex_lock(&w->lock);
+    job->given = job->begun = ru_clock_now();
+    compute(w, job);
+    job->ended = ru_clock_now();
+    w->used = true;
+    if (w->rests) { /* it looks again, in a while */
+        w->rests = false;
+        ru_cond_signal(&w->more);
+    }
+    ru_mutex_unlock(&w->lock);
+    c->here = job;
+}
+
 rui_job *rui_crew_take(rui_crew *c)
 {
-    rui_job *job = NULL;
+    rui_job *job = c->here;
+    c->here = NULL;
     for (uint32_t k = 0; k < c->n && job == NULL; k++) {
         c->looked = (c->looked + 1) % c->n;
         (void)ru_spsc_pop(&c->workers[c->looked].out, &job);

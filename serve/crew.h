@@ -31,6 +31,8 @@ RU_MUST_USE ru_status rui_crew_open(ru_served *served, uint32_t instances, ru_lo
 void rui_crew_close(rui_crew *c);
 /* To an instance that has none. */
 void rui_crew_give(rui_crew *c, rui_job *job);
+/* The same on the calling thread: no other is woken for a batch that takes less than that. */
+void rui_crew_run(rui_crew *c, rui_job *job);
 rui_job *rui_crew_take(rui_crew *c); /* NULL: none is done */
 
 #endif

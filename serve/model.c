@@ -147,6 +147,7 @@ static ru_status signature(ru_served *m, const ru_graph *one, ru_err *err)
     ru_arena_init(&scratch, 0);
     ru_status st = m->source.ops->graph(m->source.self, 2, m->opt.length, &scratch, &two, &why);
     m->facts.batched = st == RU_OK && follows_rows(one, &two);
+    m->facts.prepares = m->source.ops->before != NULL;
     ru_arena_fini(&scratch);
     if (st != RU_OK && st != RU_E_DATA && st != RU_E_UNSUPPORTED) { /* these: one row at a time */
         return RU_FAIL(err, st, "%s", why.text);
@@ -721,6 +722,27 @@ void ru_served_rest(ru_served *m, uint32_t instance)
     }
 }
 
+/* The size whose run, with runs of the rest, takes least: 17 rows are 16 and 1, or 32 of which 15
+ * are nobody's. */
+static uint32_t size_for(const ru_served *m, uint32_t opened, int64_t left)
+{
+    uint32_t up = 0;
+    while (up + 1 < opened && INT64_C(1) << up < left) {
+        up++;
+    }
+    if (up == 0 || INT64_C(1) << up <= left) {
+        return up;
+    }
+    int64_t pieces_ns = 0, rest = left;
+    for (uint32_t k = up; k-- > 0 && rest > 0;) {
+        if (INT64_C(1) << k <= rest) {
+            pieces_ns += m->service_ns[k];
+            rest -= INT64_C(1) << k;
+        }
+    }
+    return pieces_ns < m->service_ns[up] ? up - 1 : up;
+}
+
 static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *const *parts,
                            uint32_t n, ru_err *err)
 {
@@ -732,10 +754,7 @@ static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *cons
         left += parts[k]->rows;
     }
     while (left > 0) {
-        uint32_t size = 0;
-        while (size + 1 < opened && INT64_C(1) << size < left) {
-            size++;
-        }
+        uint32_t size = size_for(m, opened, left);
         const ready *r = at(m, size, instance);
         int64_t rows = copy(m, r, &in, INT64_C(1) << size, true);
         if (m->facts.batched) {

@@ -90,6 +90,7 @@ typedef struct ru_served_facts {
     const ru_served_value *inputs, *outputs; /* [n_inputs], [n_outputs] */
     uint32_t n_inputs, n_outputs;
     const ru_texts *words; /* the model's texts; NULL: none */
+    bool prepares; /* rows are prepared before they are computed: nobody measures how long */
 } ru_served_facts;
 
 /* A request's part of a batch. */

@@ -311,14 +311,19 @@ static buffer *eager(ru_serve *s)
     return best;
 }
 
-/* As many of the most urgent as a batch has rows, at least one. */
+/* As many of the most urgent as a batch has rows, at least one; those that wait are shared among
+ * all instances that are free. */
 static uint32_t cut(ru_serve *s, buffer *f)
 {
-    uint32_t at = open_batch(s, f, RU_SERVE_IDLE);
+    uint32_t at = open_batch(s, f, RU_SERVE_IDLE), idle = s->opt.instances_max - s->stats.running;
+    uint32_t own = f->rule.instances > 0 ? f->rule.instances - f->running : idle;
+    idle = own < idle ? own : idle;
+    uint32_t share = (f->q.rows + idle - 1) / idle;
+    share = share < f->rule.batch ? share : f->rule.batch;
     batch *b = &s->batches[at];
     do {
         move(s, f, at);
-    } while (f->q.n > 0 && b->q.rows + s->places[f->q.first].rows <= f->rule.batch);
+    } while (f->q.n > 0 && b->q.rows + s->places[f->q.first].rows <= share);
     b->start.why = f->q.n > 0 || b->q.rows >= f->rule.batch ? RU_SERVE_FULL : RU_SERVE_IDLE;
     count(s, b);
     return at;
@@ -685,7 +690,11 @@ void ru_serve_step(ru_serve *s, const ru_event *ev, ru_effects *fx)
     } else if (ev->kind == RU_EV_TIMER && ev->what == s->opt.what_first + RU_SERVE_TIMER) {
         s->told.ns = NEVER;
     }
-    start_ready(s, fx);
+    bool more = ev->kind == RU_EV_LOCAL && ev->what == s->opt.what_first + RU_SERVE_REQUEST &&
+                ((const ru_serve_request *)ru_event_data(ev, sizeof(ru_serve_request)))->more;
+    if (!more) {
+        start_ready(s, fx);
+    }
     const ru_heap_item *due = next_due(s);
     ru_time next = {due != NULL ? due->key : NEVER};
     for (uint32_t i = 0; i < BUFFERS; i++) {

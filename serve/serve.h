@@ -101,6 +101,7 @@ typedef struct ru_serve_request {
     uint32_t rows;     /* 0: 1 */
     uint32_t priority; /* below RU_SERVE_PRIORITIES */
     int64_t wait_ns;   /* out, refused: until one like it would be taken; 0: not known */
+    bool more;         /* others that came with it follow: no batch starts before the last */
 } ru_serve_request;
 
 /* A batch that goes to an instance. */

@@ -324,6 +324,24 @@ static void test_an_idle_instance_takes_what_waits(void **state)
     ru_arena_fini(&a);
 }
 
+/* None of them leaves alone, and instances that are free share them. */
+static void test_requests_that_come_together_share_instances(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box s = eager_server(&a, 8, 3, 0);
+    for (uint64_t id = 1; id <= 7; id++) {
+        const ru_serve_request r = {.id = id, .rows = 1, .more = id < 7};
+        const box *e = say(&s, 10, RU_SERVE_REQUEST, r);
+        assert_int_equal(e->n, id < 7 ? 0 : 3);
+    }
+    holds(s.s, &s.starts[0], 3, (const uint64_t[]){1, 2, 3});
+    holds(s.s, &s.starts[1], 2, (const uint64_t[]){4, 5});
+    holds(s.s, &s.starts[2], 2, (const uint64_t[]){6, 7});
+    ru_arena_fini(&a);
+}
+
 /* One that is due leaves a batch that waits for an instance; the last one takes the batch along. */
 static void test_a_ready_batch_loses_who_is_due(void **state)
 {
@@ -588,6 +606,7 @@ RU_TESTS(serve_serve, cmocka_unit_test(test_a_buffer_by_hand),
          cmocka_unit_test(test_tables_change_without_a_lost_request),
          cmocka_unit_test(test_batches_are_counted_in_rows),
          cmocka_unit_test(test_an_idle_instance_takes_what_waits),
+         cmocka_unit_test(test_requests_that_come_together_share_instances),
          cmocka_unit_test(test_a_ready_batch_loses_who_is_due),
          cmocka_unit_test(test_a_promise_refuses_what_would_be_late),
          cmocka_unit_test(test_a_promise_holds_under_a_rush),

@@ -26,7 +26,7 @@ typedef struct rui_telling rui_telling; /* a request for a text: server_text.c *
 
 /* An infer request. */
 typedef struct rui_call {
-    struct rui_call *next;     /* of the free ones */
+    struct rui_call *next;     /* of the free ones, or of those that came in this round */
     struct rui_call *next_all; /* of all there ever were */
     ru_server *server;
     rui_version *version;
@@ -37,7 +37,8 @@ typedef struct rui_call {
     int64_t held_bytes; /* its outputs, and their JSON */
     uint32_t place;     /* in the machine; RU_SERVE_NONE: not there */
     ru_time queued;     /* when it was parsed */
-    rui_job *job;       /* whose batch it was in; until its answer */
+    ru_serve_request ask;
+    rui_job *job; /* whose batch it was in; until its answer */
     rui_entry entry;
 } rui_call;
 
@@ -110,8 +111,11 @@ struct ru_server {
     const char *repository; /* its folder; NULL: none */
     uint64_t loads;
     rui_call *free_calls, *all_calls; /* [n_all] of these */
-    uint32_t n_all, n_calls;          /* n_calls: under way, texts too */
-    int64_t held_bytes;               /* of all calls and texts */
+    rui_call *came, *came_last;       /* in this round of the loop */
+    rui_version *here_of;             /* of `here`: the loop computes it next; NULL: none */
+    rui_job *here;
+    uint32_t n_all, n_calls; /* n_calls: under way, texts too */
+    int64_t held_bytes;      /* of all calls and texts */
     rui_telling *tellings;
     uint64_t texts, kins; /* requests for texts, and their prompts, so far */
     void (*stopped)(void *self);
