@@ -96,6 +96,11 @@ ru_status ru_slurm_open(const ru_slurm_options *opt, ru_slurm_shell *shell, ru_a
     if (s == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for Slurm's jobs");
     }
+    if (opt->exe == NULL) { /* who started this one has given it another name */
+        return RU_FAIL(err, RU_E_MISSING,
+                       "Slurm's nodes start the program 'rubato', and there is none beside this "
+                       "one; start a program of that name");
+    }
     if (!is_plain(opt->folder) || !is_plain(opt->exe)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "Slurm's nodes start '%s' in '%s': both paths must have letters, digits and "

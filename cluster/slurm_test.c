@@ -165,6 +165,9 @@ static void cut_lists_are_no_lists(void **state)
     put_script(&c, "sbatch", "echo asked >&2; exit 1");
     assert_ok(ru_loop_open(&c.loop, &err), err);
     assert_ok(ru_slurm_shell_open(c.loop, &arena, &shell, &err), err);
+    ru_slurm_options nameless = o;
+    nameless.exe = NULL;
+    assert_int_equal(ru_slurm_open(&nameless, shell, &arena, &c.s, &err), RU_E_MISSING);
     assert_ok(ru_slurm_open(&o, shell, &arena, &c.s, &err), err);
     static const char whole[] = "echo \"7|RUNNING|$p-1|None\"; echo \"8|PENDING|$p-2|None\"";
     assert_string_equal(squeue_says(&c, prefix, whole), "");
