@@ -1,0 +1,103 @@
+/* Another cut for workers of unequal speed: beside all cuts, tried one by one. */
+#include "train/pipe/again.h"
+
+#include <string.h>
+
+#include "test/test.h"
+
+enum { LAYERS = 7, STAGES = 3 };
+
+static ru_pipe_layers layers(int64_t *ns, int64_t *bytes, const char **name)
+{
+    static const char *const names[LAYERS] = {"a", "b", "c", "d", "e", "f", "g"};
+    memcpy(name, names, sizeof names);
+    return (ru_pipe_layers){.name = name,
+                            .n = LAYERS,
+                            .forward_ns = ns,
+                            .backward_ns = ns + LAYERS,
+                            .update_ns = ns + 2 * LAYERS,
+                            .param_bytes = bytes,
+                            .cross_bytes = bytes + LAYERS,
+                            .micro = 4};
+}
+
+static void test_all_cuts(void **state)
+{
+    (void)state;
+    int64_t ns[3 * LAYERS], bytes[2 * LAYERS];
+    const char *name[LAYERS];
+    double slow[STAGES] = {1, 4, 1};
+    ru_arena arena;
+    ru_pipe_layers l = layers(ns, bytes, name);
+    ru_arena_init(&arena, 0);
+    for (uint32_t turn = 0; turn < 40; turn++) {
+        double best = 1e30;
+        for (uint32_t k = 0; k < 3 * LAYERS; k++) {
+            ns[k] = 1000000 * (1 + (turn * 31 + k * k * 7) % 11);
+        }
+        for (uint32_t k = 0; k < 2 * LAYERS; k++) {
+            bytes[k] = 1000 * (1 + (turn * 13 + k * 5) % 7);
+        }
+        slow[turn % STAGES] = 1 + turn % 5;
+        const char *cut[STAGES - 1] = {"c", "f"};
+        ru_pipe_again again, other;
+        ru_pipe_runs r = {.cut = cut, .n_cut = STAGES - 1, .slow = slow, .bytes_per_s = 1e6};
+        assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_OK);
+        double bound = 1e30;
+        for (uint32_t a = 1; a < LAYERS; a++) { /* the slowest stage or link of every cut */
+            for (uint32_t b = a + 1; b < LAYERS; b++) {
+                const uint32_t ends[STAGES + 1] = {0, a, b, LAYERS};
+                double most = 0;
+                for (uint32_t k = 0; k < STAGES; k++) {
+                    double own = 0;
+                    for (uint32_t i = ends[k]; i < ends[k + 1]; i++) {
+                        own += slow[k] * (double)(ns[i] + ns[LAYERS + i] + ns[2 * LAYERS + i]);
+                    }
+                    double sent =
+                        k + 1 < STAGES ? 2e3 * (double)bytes[LAYERS + ends[k + 1] - 1] : 0;
+                    most = own > most ? own : most;
+                    most = sent > most ? sent : most;
+                }
+                bool is = strcmp(again.cut[0], name[a]) == 0 && strcmp(again.cut[1], name[b]) == 0;
+                bound = most < bound ? most : bound;
+                best = is ? most : best;
+            }
+        }
+        assert_true(best <= bound * (1 + 1e-9));
+        r.cut = again.cut; /* the same answer, as good as itself */
+        assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &other, NULL), RU_OK);
+        assert_true(other.was_s <= again.will_s && other.was_s >= again.will_s);
+        ru_arena_fini(&arena);
+        ru_arena_init(&arena, 0);
+    }
+    ru_arena_fini(&arena);
+}
+
+static void test_slow_worker(void **state)
+{
+    (void)state;
+    int64_t ns[3 * LAYERS], bytes[2 * LAYERS];
+    const char *name[LAYERS], *cut[1] = {"d"}, *none[1] = {"z"};
+    double slow[2] = {1, 3};
+    ru_arena arena;
+    ru_pipe_layers l = layers(ns, bytes, name);
+    ru_pipe_again again;
+    ru_pipe_runs r = {.cut = cut, .n_cut = 1, .slow = slow, .bytes_per_s = 1e12};
+    ru_arena_init(&arena, 0);
+    for (uint32_t k = 0; k < 3 * LAYERS; k++) {
+        ns[k] = 1000000;
+        bytes[k % (2 * LAYERS)] = 8;
+    }
+    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_OK);
+    assert_string_equal(again.cut[0], "f"); /* 5 layers, and 2 that take three times as long */
+    assert_true(again.will_s < 0.65 * again.was_s);
+    bytes[6] = 0; /* the last layer alone could not learn */
+    slow[1] = 100;
+    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_OK);
+    assert_string_equal(again.cut[0], "f");
+    r.cut = none;
+    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_E_MISSING);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_again, cmocka_unit_test(test_all_cuts), cmocka_unit_test(test_slow_worker))
