@@ -117,6 +117,7 @@ static bool is_new(rui_launcher *l, const ru_msg *m)
 }
 
 static void on_view(rui_launcher *l, const ru_msg_view *view);
+static void end_all(rui_launcher *l);
 
 /* A message of a worker; what has a JSON form is told with --json. */
 static void on_message(void *self, const ru_msg *m)
@@ -137,6 +138,10 @@ static void on_message(void *self, const ru_msg *m)
         if (is_new(l, m) && l->opt->train->json) {
             ru_msg_json(m, &t);
             ru_self_tell(t.p, t.cut ? 0 : t.n);
+        }
+        if (m->kind == RU_MSG_STEP && l->opt->told_step != NULL && !l->ends_all && !l->stopping &&
+            l->opt->told_step(l->opt->self, l->out, m->step.step_s)) {
+            end_all(l);
         }
         break;
     case RU_MSG_PROGRESS:

@@ -31,7 +31,10 @@ typedef struct ru_launch_options {
     const char *sets;    /* ... whose file of train/pipe/sets.h this is; NULL: none */
     int64_t after;       /* ... all go on after this step from the sets, on several hosts; 0: no */
     bool again;          /* ... and which lost a worker, and starts again */
-    int64_t told, told_eval;   /* last steps of which step and evaluation were told before that */
+    int64_t told, told_eval; /* last steps of which step and evaluation were told before that */
+    /* A step was told: true when all workers should end, to start again; NULL: nobody asks. */
+    bool (*told_step)(void *self, const char *out, double step_s);
+    void *self;
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
     const ru_hosts *hosts;     /* others than this machine get their workers over ssh; NULL: none */

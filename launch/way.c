@@ -8,6 +8,7 @@
 #include "env/process/memory.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
+#include "launch/drift.h"
 #include "run/ckpt.h"
 #include "train/pipe/sets.h"
 #include "train/pipe/ways.h"
@@ -57,10 +58,12 @@ static const ru_way *best_of(const ru_way *at, uint32_t n, bool pipeline, bool *
 }
 
 /* The way, and what it leaves open, in the job. */
-static void take_way(ru_job *job, const ru_way *w, const char **asked)
+static void take_way(ru_job *job, const ru_way *w, const ru_pipe_layers *layers, ru_way_choice *out)
 {
     bool pipeline = w->c.n_cut > 0, placed = w->kind == RU_WAY_PLACED;
-    *asked = pipeline ? w->c.asked : placed ? w->placed.asked : NULL;
+    out->asked = pipeline ? w->c.asked : placed ? w->placed.asked : NULL;
+    out->layers = pipeline && w->c.n_cut + 1 == w->workers ? layers : NULL;
+    out->step_s = w->step_s;
     job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE
                           : placed ? RU_PARALLEL_PLACED
                                    : RU_PARALLEL_DATA;
@@ -76,7 +79,7 @@ static void take_way(ru_job *job, const ru_way *w, const char **asked)
 
 /* Among all ways that the job may take, and a cut or a placement, by measured layers. */
 static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_arena *arena,
-                              const char **asked, ru_err *err)
+                              ru_way_choice *out, ru_err *err)
 {
     ru_way at[RU_WAY_KINDS];
     uint32_t n_ways;
@@ -130,11 +133,16 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
                   ways->layers.n, job->train.pipeline.facts[0] != 0 ? "predicted" : "measured", n,
                   n_ways > 1 ? "" : "no pipeline keeps all busy, ", (int)(t.n > 2 ? t.n - 2 : 0),
                   t.p, single, as);
-    take_way(job, w, asked);
+    ru_pipe_layers *layers = RU_NEW(arena, ru_pipe_layers, 1);
+    if (layers == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the layers");
+    }
+    *layers = ways->layers;
+    take_way(job, w, layers, out);
     return RU_OK;
 }
 
-static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, const char **asked,
+static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, ru_way_choice *out,
                             ru_err *err)
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
@@ -147,7 +155,7 @@ static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, const char
         (void)fprintf(stderr, "trains data parallel: %s\n", ways.no_pipeline);
         job->train.parallel = RU_PARALLEL_DATA;
     } else if (st == RU_OK) {
-        st = choose_among(job, n, &ways, arena, asked, err);
+        st = choose_among(job, n, &ways, arena, out, err);
     }
     ru_ways_close(&ways);
     ru_memory_trim(); /* the workers have it from now on */
@@ -155,7 +163,7 @@ static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, const char
 }
 
 /* Which device has which layers, by measured or predicted units. */
-static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, const char **asked,
+static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, ru_way_choice *out,
                                 ru_err *err)
 {
     ru_units_choice c;
@@ -183,13 +191,13 @@ static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, const 
                   "%u layers %s; predicted for a step of %u devices: %.3g ms, %.3g MB "
                   "between them (one device: %s)\n",
                   c.n, how, n, 1e3 * c.step_s, 1e-6 * (double)c.sent_bytes, single);
-    *asked = c.asked;
+    *out = (ru_way_choice){.asked = c.asked, .step_s = c.step_s};
     job->train.placed.devices = c.devices;
     job->train.placed.back = c.back;
     return RU_OK;
 }
 
-ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, const char **asked,
+ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_way_choice *out,
                        ru_err *err)
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
@@ -220,7 +228,7 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
     }
     if (placed) {
         RU_TRY(job->train.placed.devices.n == 0
-                   ? choose_devices(job, plan->workers_max, arena, asked, err)
+                   ? choose_devices(job, plan->workers_max, arena, out, err)
                    : RU_OK);
         return ru_pipe_job_check(job, plan->workers_max, err);
     }
@@ -231,7 +239,7 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
             "no stages; name both, or leave both out and Rubato chooses them");
     }
     if (automatic || job->train.pipeline.cut.n == 0) {
-        RU_TRY(choose_way(job, plan->workers_max, arena, asked, err));
+        RU_TRY(choose_way(job, plan->workers_max, arena, out, err));
     }
     return job->train.parallel == RU_PARALLEL_DATA ? RU_OK
                                                    : ru_pipe_job_check(job, plan->workers_max, err);
@@ -278,7 +286,45 @@ typedef struct losses {
     ru_job job;     /* as it was planned again */
     ru_hosts hosts; /* others, without those that are gone; workers: theirs */
     ru_host at[RU_HOSTS_MAX];
+    rui_drift drift;
 } losses;
+
+/* A cut that was chosen by layers, without a bound of memory that another one might break, and
+ * without layers that do not learn. */
+static void watch_way(losses *x, const ru_job *job, const ru_way_choice *c)
+{
+    const ru_job_pipeline *p = &job->train.pipeline;
+    bool is = c != NULL && c->layers != NULL && c->layers->held == NULL &&
+              job->train.memory_bytes == 0 && job->train.groups.n == 0 && p->facts[0] == 0;
+    x->drift = (rui_drift){.arena = x->drift.arena,
+                           .layers = is ? c->layers : NULL,
+                           .cut = p->cut.at,
+                           .n_cut = p->cut.n,
+                           .said_s = is ? c->step_s : 0,
+                           .bytes_per_s = p->bytes_per_s > 0 ? p->bytes_per_s : 2e9,
+                           .sets = x->fd};
+}
+
+static bool told_step(void *self, const char *out, double step_s)
+{
+    return rui_drift_step(self, out, step_s);
+}
+
+/* All ended to take another cut. */
+static bool recut(ru_train_options *to, losses *x, asked *ask)
+{
+    rui_drift *d = &x->drift;
+    bool is = d->next != NULL && ru_sets_step(x->fd) > d->set && ru_self_stop_asked() == 0;
+    if (is) {
+        x->job = *to->job;
+        x->job.train.pipeline.cut = (ru_conf_texts){.at = d->next, .n = d->n_cut};
+        to->job = &x->job;
+        ask->text = NULL; /* by records, and not by an answer of the policy */
+        d->cut = d->next;
+        d->said_s = d->next_s;
+    }
+    return is;
+}
 
 /* The hosts on which others start workers, in memory of `x`. */
 static void list_hosts(losses *x, ru_launch_options *with)
@@ -335,13 +381,13 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
         job.train.pipeline.workers = (ru_conf_i64s){0};
         job.train.placed.devices = (ru_conf_pairs){0};
         job.train.placed.back = (ru_conf_texts){0};
-        ask->text = NULL;
+        ru_way_choice c = {0};
         if (--n == 1) {
             job.train.parallel = RU_PARALLEL_PIPELINE;
             st = RU_OK;
         } else {
-            st = placed ? choose_devices(&job, n, arena, &ask->text, &err)
-                        : choose_way(&job, n, arena, &ask->text, &err);
+            st = placed ? choose_devices(&job, n, arena, &c, &err)
+                        : choose_way(&job, n, arena, &c, &err);
             st = st == RU_OK ? ru_pipe_job_check(&job, n, &err) : st;
         }
         if (st != RU_OK) {
@@ -352,6 +398,8 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
                       n, n == 1 ? "" : "s", n == 1 ? "s" : "");
         x->job = job;
         to->job = &x->job;
+        ask->text = c.asked;
+        watch_way(x, &job, &c);
         ask->file = job.train.parallel == RU_PARALLEL_PLACED ? "place.json" : "pipe.json";
         with->n_max = n;
         while (x->hosts.workers >= n) {
@@ -405,15 +453,19 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
     return true;
 }
 
-ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_arena *arena,
-                        ru_launch_result *out, ru_err *err)
+ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
+                        const ru_way_choice *choice, ru_arena *arena, ru_launch_result *out,
+                        ru_err *err)
 {
     losses lost = {.fd = -1, .before = -1};
     char sets[RU_MEMFILE_PATH];
     ru_launch_options with = *lo;
     const ru_job *job = to->job;
     ru_status st;
-    asked x = {.inner = to->opened, .text = to->cut_asked, .file = "pipe.json", .arena = arena};
+    asked x = {.inner = to->opened,
+               .text = choice != NULL ? choice->asked : NULL,
+               .file = "pipe.json",
+               .arena = arena};
     if (to->job != NULL && ru_pipe_job_is(to->job)) {
         bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;
         RU_TRY(ru_memfile_share(&lost.fd, sets, err));
@@ -421,17 +473,25 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_ar
         with.parts = true;
         x.file = placed ? "place.json" : x.file;
         list_hosts(&lost, &with);
+        lost.drift.arena = arena;
+        watch_way(&lost, job, choice);
+        with.told_step = told_step;
+        with.self = &lost.drift;
         x.with = &with;
         x.fd = lost.fd;
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
     ru_self_stop_watch();
+    rui_drift_begin(&lost.drift);
     st = ru_launch(&with, arena, out, err);
     while (st == RU_OK && starts_again(arena, to, out, &lost)) {
         with.again = true;
         with.told = out->step;
         with.told_eval = out->eval_step;
-        plan_fewer(arena, to, &with, &lost, &x, out->no_host);
+        if (!recut(to, &lost, &x)) {
+            plan_fewer(arena, to, &with, &lost, &x, out->no_host);
+        }
+        rui_drift_begin(&lost.drift);
         st = ru_launch(&with, arena, out, err);
     }
     to->job = job;

@@ -374,7 +374,7 @@ static const char *other_host(const ru_hosts_plan *plan, ru_arena *arena)
 /* This process starts workers. A fixed number may shrink to one; a range begins with as many as
  * there are cores. */
 static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_job_file *app,
-                             const ru_hosts_plan *plan, ru_err *err)
+                             const ru_way_choice *way, const ru_hosts_plan *plan, ru_err *err)
 {
     bool range = plan->workers_min != plan->workers_max;
     uint32_t cores = ru_pool_cores(), n_min = plan->workers_min, n_max = plan->workers_max;
@@ -435,7 +435,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
                "%u workers share %u core%s of this machine, so each step takes longer than with %u",
                lo.n_start, cores, cores == 1 ? "" : "s", cores);
     }
-    ru_status st = ru_way_launch(&lo, to, in->arena, &result, err);
+    ru_status st = ru_way_launch(&lo, to, way, in->arena, &result, err);
     ru_self_stop_unwatch();
     RU_TRY(st);
     in->exit_code = result.code;
@@ -493,7 +493,7 @@ static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_ru
                            .quiet = in->verbose < 0,
                            .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
                            .opened = opened};
-    return run_workers(in, &to, &file, plan, err);
+    return run_workers(in, &to, &file, NULL, plan, err);
 }
 
 typedef struct beside_answer {
@@ -635,8 +635,8 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
     RU_TRY(check_servers(&job, conf, plan.workers_max, err));
-    const char *asked = NULL;
-    RU_TRY(ru_cmd_flag(in, "find-lr") ? RU_OK : ru_way_check(&job, &plan, in->arena, &asked, err));
+    ru_way_choice way = {0};
+    RU_TRY(ru_cmd_flag(in, "find-lr") ? RU_OK : ru_way_check(&job, &plan, in->arena, &way, err));
     bool quiet = in->verbose < 0;
     bool mixed = ru_cmd_flag(in, "json") && ru_self_columns(1) > 0; /* lines and a moving line */
     ru_train_options to = {
@@ -649,7 +649,6 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
-        .cut_asked = asked,
     };
     if (ru_cmd_given(in, "functions")) {
         return rui_train_functions(in, &to, &plan, err);
@@ -673,7 +672,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     }
     if (plan.workers_max > 1 || ru_cmd_given(in, "listen") || ru_cmd_given(in, "weights") ||
         job.train.adapt.batch_max > 0) {
-        return run_workers(in, &to, NULL, &plan, err);
+        return run_workers(in, &to, NULL, &way, &plan, err);
     }
     ru_self_stop_watch();
     ru_status st = ru_train(&to, in->arena, &result, err);

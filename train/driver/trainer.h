@@ -39,8 +39,6 @@ typedef struct ru_train_options {
     const char *const *files;  /* [n_files] of data.train that show what samples of data.follow look
                                   like; others train on them */
     uint32_t n_files;
-    const char *cut_asked; /* what the policy `pipe`, or `place`, was asked for the job's cut
-                              (JSON); NULL: the     job names it */
 } ru_train_options;
 
 typedef struct ru_train_result {

@@ -1,0 +1,53 @@
+#!/bin/sh
+# A pipeline whose worker becomes slow takes another cut: recut.sh PATH_OF_RUBATO
+#
+#   Two hosts with quotas of a core. Rubato chooses the cut; then the second host gets an eighth of its quota, and all start again
+#   from a set with a cut that gives it fewer layers. The losses are those of one process.
+net=$(dirname "$(realpath "$0")")/net.sh
+"$net" check cpu || exit $?
+. "$(dirname "$0")/parts.sh"
+lab=rurecut$$
+down() {
+    cleanup
+    "$net" down "$lab" >/dev/null 2>&1 || true
+}
+trap down EXIT
+"$net" up "$lab" 2 --rate 1gbit >/dev/null
+echo 80 >quota
+cat >ssh <<SSH
+#!/bin/sh
+shift
+cd $work
+exec $net cpu $lab 2 \$(cat quota) "\$@"
+SSH
+chmod +x ssh
+cat >job.yaml <<JOB
+name: recut
+model: {zoo: mlp, hidden: [512, 512, 512, 512, 512, 512, 512, 512]}
+data: {format: synthetic, generator: digits, count: 2400, test_count: 100}
+train: {batch: 64, accumulate: 4, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {sgd: {lr: 0.01, momentum: 0.9}}}
+checkpoint: {every: 0s}
+JOB
+RUBATO_SSH=$work/ssh "$net" cpu "$lab" 1 80 "$rubato" train job.yaml --out run --hosts 10.77.0.1:1,10.77.0.2:1 --set train.parallel=pipeline >run.log 2>&1 &
+job_pid=$!
+lines_of() { if [ -e run/metrics.jsonl ]; then wc -l <run/metrics.jsonl; else echo 0; fi; }
+past() { [ "$(lines_of)" -gt "$1" ]; }
+wait_until run past 120
+echo 10 >quota
+"$net" quota "$lab" 2 10
+wait_restart run 0
+wait_until run past $(($(lines_of) + 30))
+ended run
+# layer CUT: its number among fc1 to fc9
+layers() { sed -n 's/.*worker 2 from the input, worker 1 from fc\([1-9]\).*/\1/p' run.log; }
+set -- $(layers)
+[ $# -ge 2 ] && [ "$2" -lt "$1" ] || fail "the slow worker kept its layers: $* $(tail -5 run.log)"
+grep -q 'a step takes .* ms were predicted; with the recorded times another cut takes' run.log || fail "nobody says why: $(tail -5 run.log)"
+grep -q 'all stages start again from their copies in memory' run.log || fail "not from a set: $(tail -5 run.log)"
+train job one --set train.steps="$(newest run)"
+told run | grep step/1 >a.txt
+told one | grep step/1 >b.txt
+cmp -s a.txt b.txt || fail "losses are not those of one process: $(diff a.txt b.txt | head -4)"
+same run one
+[ $failed = 0 ] && echo "ok: cut at fc$1, then at fc$2, with the losses of one process"
+exit $failed
