@@ -3,6 +3,7 @@
 #include "bench/train/fleet.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,14 +11,14 @@
 #include "env/file/file.h"
 #include "env/process/process.h"
 
-enum { WORKERS = 6, MEMORIES = 8, MEMORY_MB = 128, GRID_STEPS = 30, STEPS = 240 };
+enum { WORKERS = 6, MEMORIES = 8, MEMORY_MB = 128 };
 enum { JOBS = 20, JOBS_QUICK = 6 };
 
 static const char job_text[] =
     "name: deadline\n"
     "model: {zoo: mlp, hidden: [64]}\n"
     "data: {format: synthetic, generator: digits, count: 2000, test_count: 100}\n"
-    "train: {batch: 240, steps: 240, epochs: 0, eval_every: 0, optimizer: {sgd: {lr: 0.05}},\n"
+    "train: {batch: 240, steps: 120, epochs: 0, eval_every: 0, optimizer: {sgd: {lr: 0.05}},\n"
     "        threads: 1}\n"
     "checkpoint: {every: 0s}\n";
 
@@ -69,22 +70,12 @@ static ru_status train(ru_bench *b, const char *const *more, uint32_t n, spent *
                : RU_FAIL(err, RU_E_USER, "rubato train --functions ended with code %d", code);
 }
 
-/* Of a choice with all steps, from two runs with fewer. */
+/* Of a choice that is kept from the first step to the last. */
 static ru_status measure(ru_bench *b, uint32_t workers, uint32_t memory_mb, spent *out, ru_err *err)
 {
-    const char *w = ru_arena_printf(b->arena, "%u", workers);
-    const char *m = ru_arena_printf(b->arena, "%u", memory_mb);
-    const char *few = ru_arena_printf(b->arena, "train.steps=%d", GRID_STEPS);
-    const char *more = ru_arena_printf(b->arena, "train.steps=%d", 2 * GRID_STEPS);
-    const char *const one[] = {"-w", w, "--memory", m, "--set", few};
-    const char *const two[] = {"-w", w, "--memory", m, "--set", more};
-    spent a, c;
-    RU_TRY(train(b, one, RU_ARRAY_LEN(one), &a, err));
-    RU_TRY(train(b, two, RU_ARRAY_LEN(two), &c, err));
-    const double times = (double)(STEPS - 2 * GRID_STEPS) / GRID_STEPS;
-    out->seconds = c.seconds + times * fmax(c.seconds - a.seconds, 0);
-    out->usd = c.usd + times * fmax(c.usd - a.usd, 0);
-    return RU_OK;
+    const char *const words[] = {"-w", ru_arena_printf(b->arena, "%u", workers), "--memory",
+                                 ru_arena_printf(b->arena, "%u", memory_mb)};
+    return train(b, words, RU_ARRAY_LEN(words), out, err);
 }
 
 /* The cheapest of the grid that keeps the deadline; -1: none. */
@@ -110,8 +101,8 @@ ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
         RU_TRY(measure(b, 1 + k / MEMORIES, MEMORY_MB * (1 + k % MEMORIES), &grid[k], err));
         fastest = fmin(fastest, grid[k].seconds);
     }
-    for (uint32_t j = 0; j < jobs; j++) { /* from one and a half to four times the fastest */
-        double deadline_s = fastest * (1.5 + 2.5 * j / (jobs - 1));
+    for (uint32_t j = 0; j < jobs; j++) { /* from three to six times the fastest */
+        double deadline_s = fastest * (3 + 3.0 * j / (jobs - 1));
         const char *const words[] = {
             "-w",
             ru_arena_printf(b->arena, "1:%d", WORKERS),
@@ -123,6 +114,8 @@ ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
             ru_arena_printf(b->arena, "train.seed=%u", j + 1)};
         spent s;
         RU_TRY(train(b, words, RU_ARRAY_LEN(words), &s, err));
+        fprintf(stderr, "job %u: deadline %.2f s, took %.2f s, %.3g USD, the cheapest %.3g USD\n",
+                j + 1, deadline_s, s.seconds, s.usd, cheapest(grid, deadline_s));
         kept += s.seconds <= deadline_s ? 1 : 0;
         over[j] = s.usd / cheapest(grid, deadline_s);
     }
