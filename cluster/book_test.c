@@ -752,8 +752,33 @@ static void large_clusters_search_seldom(void **state)
     }
 }
 
+/* More jobs than slots, all alike: those that run go on, round by round. */
+static void jobs_that_are_alike_take_no_turns(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 4);
+    for (uint32_t k = 0; k < 8; k++) {
+        submit(l, 1, 4, 0);
+    }
+    for (uint32_t round = 0; round < 30; round++) {
+        l->now_ns += INT64_C(2000000000);
+        plan(l);
+    }
+    uint32_t starts = 0;
+    for (uint32_t k = 1; k <= 8; k++) {
+        starts += (uint32_t)ru_book_job_at(&l->b, k)->generation;
+    }
+    assert_int_equal(starts, 4);
+    life_close(l);
+    free(l);
+}
+
 RU_TESTS(cluster_book, cmocka_unit_test(a_job_that_grows_stays),
          cmocka_unit_test(large_clusters_search_seldom),
+         cmocka_unit_test(jobs_that_are_alike_take_no_turns),
          cmocka_unit_test(tiresias_keeps_its_queues_in_the_journal),
          cmocka_unit_test(what_is_left_decides_for_optimus),
          cmocka_unit_test(nobody_requests_workers_without_samples),
