@@ -25,7 +25,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/take.h"
 #include "env/clock.h"
+#include "env/process/memory.h"
 #include "trace/record/recorder.h"
 
 /* -- which samples ----------------------------------------------------------------------------- */
@@ -333,7 +335,7 @@ static void lend(ru_stream *s, slot *sl)
 {
     RU_CHECK(s->n_blocks > 0);
     sl->block = s->blocks[--s->n_blocks];
-    uint8_t *at = s->memory + (int64_t)sl->block * s->block_bytes;
+    uint8_t *at = sl->block;
     for (uint32_t k = 0; k < s->d->n_fields; k++) {
         sl->fields[k] = at;
         at += rui_stream_field_bytes(s, k);
@@ -442,6 +444,33 @@ static void release(ru_stream *s)
         s->released = s->next_out;
         ru_cond_signal(&s->freed);
     }
+}
+
+void *ru_stream_take(ru_stream *s, int64_t *size_bytes)
+{
+    ru_mutex_lock(&s->lock);
+    bool has = s->released < s->next_out;
+    slot *sl = &s->slots[s->released % (int64_t)s->n_slots];
+    uint8_t *fresh = has && s->spare.n > 0 ? s->spare.at[--s->spare.n] : NULL;
+    fresh = has && fresh == NULL ? ru_memory_map(s->block_bytes) : fresh;
+    uint8_t *taken = fresh != NULL ? sl->block : NULL;
+    sl->block = fresh != NULL ? fresh : sl->block;
+    *size_bytes = s->block_bytes;
+    ru_mutex_unlock(&s->lock);
+    return taken;
+}
+
+void ru_stream_give(ru_stream *s, void *taken, int64_t size_bytes)
+{
+    if (s != NULL) {
+        ru_mutex_lock(&s->lock);
+        if (s->spare.n < s->n_slots) {
+            s->spare.at[s->spare.n++] = taken;
+            taken = NULL;
+        }
+        ru_mutex_unlock(&s->lock);
+    }
+    ru_memory_unmap(taken, size_bytes);
 }
 
 /* With the lock held: until batch b is there, or for the longest time; others may come before. */

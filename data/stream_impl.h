@@ -20,7 +20,7 @@ static const int64_t bytes_max_default = (int64_t)256 << 20;
 
 typedef struct slot {
     void *fields[RU_FIELDS_MAX]; /* [batch, ...] in its block */
-    uint32_t block;              /* of the stream's memory */
+    uint8_t *block;              /* its memory */
     int64_t done;                /* batch number + 1 of what it holds; 0: nothing */
     int64_t at, n;               /* global position of the first row; rows */
     int64_t fill_ns;             /* from taken to decoded */
@@ -35,6 +35,12 @@ typedef struct range {
     int64_t next; /* global position after the batch */
 } range;
 
+/* Memory of batches that were taken and given back. */
+typedef struct spare_blocks {
+    uint8_t **at; /* [n], n <= n_slots */
+    uint32_t n;
+} spare_blocks;
+
 struct ru_stream {
     ru_dataset *d;
     ru_stream_options opt;
@@ -48,7 +54,6 @@ struct ru_stream {
     slot *slots;           /* [n_slots] */
     uint32_t n_slots, n_threads;
     uint32_t ahead_min;  /* what it begins with: each thread can have its requests under way */
-    uint8_t *memory;     /* [n_slots] blocks */
     int64_t block_bytes; /* the fields of a batch */
     int64_t sample_bytes;
     uint16_t name_read, name_request;
@@ -61,8 +66,9 @@ struct ru_stream {
     int64_t next_take, next_out, released;
     int64_t base, rows; /* batch b begins at base + b * stride and has so many; the consumer's */
     uint32_t n_ahead;   /* batches that may be read ahead now: ahead_min .. n_slots - 1 */
-    uint32_t *blocks;   /* [n_blocks] that no batch has; the one on top was given back last */
+    uint8_t **blocks;   /* [n_blocks] that no batch has; the one on top was given back last */
     uint32_t n_blocks;
+    spare_blocks spare;
     uint32_t n_plain;                 /* fetches whose requests are slower than they could be */
     char plain_why[RU_READS_WHY_MAX]; /* the last one of them */
     int64_t announced;                /* windows before this one, counted over all epochs */

@@ -121,26 +121,38 @@ static void set_ahead(ru_stream *s, int64_t fit)
 }
 
 /* Pages that no batch has used yet take no memory (malloc may be told to fill all); where the
- * system refuses to promise so many, fewer batches can be read ahead. */
+ * system refuses to promise so many, fewer batches can be read ahead. Each batch has a mapping of
+ * its own, since a consumer may take it. */
 static ru_status take_slots(ru_stream *s, ru_err *err)
 {
-    while (true) {
-        s->memory = ru_memory_map(s->block_bytes * s->n_slots);
-        if (s->memory != NULL || s->n_slots == s->n_ahead + 1) {
-            break;
-        }
-        s->n_slots = s->n_slots / 2 > s->n_ahead ? s->n_slots / 2 + 1 : s->n_ahead + 1;
-    }
-    s->slots = calloc(s->n_slots, sizeof *s->slots);
-    s->blocks = calloc(s->n_slots, sizeof *s->blocks);
-    if (s->slots == NULL || s->blocks == NULL || s->memory == NULL) {
-        return rui_no_memory(err, "batches read ahead", s->block_bytes * s->n_slots);
-    }
-    while (s->n_blocks < s->n_slots) {
-        s->blocks[s->n_blocks] = s->n_slots - 1 - s->n_blocks;
+    s->blocks = calloc(2 * (size_t)s->n_slots, sizeof *s->blocks);
+    while (s->blocks != NULL && s->n_blocks < s->n_slots &&
+           (s->blocks[s->n_blocks] = ru_memory_map(s->block_bytes)) != NULL) {
         s->n_blocks++;
     }
-    return RU_OK;
+    bool enough = s->n_blocks > s->n_ahead;
+    s->spare.at = enough ? s->blocks + s->n_slots : NULL;
+    s->n_slots = enough ? s->n_blocks : s->n_slots;
+    s->slots = calloc(s->n_slots, sizeof *s->slots);
+    return enough && s->slots != NULL
+               ? RU_OK
+               : rui_no_memory(err, "batches read ahead", s->block_bytes * s->n_slots);
+}
+
+/* Memory of batches that no consumer took. */
+static void free_slots(ru_stream *s)
+{
+    for (int64_t b = s->released; s->slots != NULL && b < s->next_take; b++) {
+        ru_memory_unmap(s->slots[b % (int64_t)s->n_slots].block, s->block_bytes);
+    }
+    while (s->n_blocks > 0) {
+        ru_memory_unmap(s->blocks[--s->n_blocks], s->block_bytes);
+    }
+    while (s->spare.n > 0) {
+        ru_memory_unmap(s->spare.at[--s->spare.n], s->block_bytes);
+    }
+    free(s->slots);
+    free(s->blocks);
 }
 
 static ru_status take_memory(ru_stream *s, ru_err *err)
@@ -317,8 +329,6 @@ void ru_stream_close(ru_stream *s)
     free(s->ended);
     free(s->threads);
     free(s->readers);
-    ru_memory_unmap(s->memory, s->block_bytes * s->n_slots);
-    free(s->slots);
-    free(s->blocks);
+    free_slots(s);
     free(s);
 }

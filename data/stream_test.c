@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "data/reader.h"
+#include "data/take.h"
 #include "env/file/file.h"
 #include "test/test.h"
 
@@ -384,7 +385,53 @@ static void test_shares_that_move_keep_the_stream(void **state)
     (void)unlink(path);
 }
 
-RU_TESTS(data_stream, cmocka_unit_test(test_shares_that_move_keep_the_stream),
+/* A batch that was taken stays while others come, and after the end; what is given back is used
+ * again. */
+static void test_a_batch_can_be_taken(void **state)
+{
+    (void)state;
+    enum { COUNT = 100, BATCH = 10 };
+    ru_err err = {0};
+    char path[128];
+    ru_dataset *d = open_counting(COUNT, path, sizeof path);
+    ru_stream_options opt = {.batch = BATCH, .epochs = 3};
+    ru_stream *s = NULL;
+    assert_ok(ru_stream_open(d, &opt, &s, &err), err);
+    void *kept[COUNT];
+    int64_t size, n_kept = 0, reused = 0;
+    assert_null(ru_stream_take(s, &size)); /* there is none yet */
+    for (int64_t at = 0; at < 3 * COUNT; at += BATCH) {
+        ru_batch b;
+        assert_ok(ru_stream_next(s, &b, &err), err);
+        assert_int_equal(b.n, BATCH);
+        for (int64_t k = 0; k < n_kept; k++) {
+            reused += kept[k] == b.fields[0];
+            assert_int_equal(*(const int64_t *)kept[k], k * 3 * BATCH % COUNT);
+        }
+        if (at % (3 * BATCH) == 0) {
+            void *at_memory = ru_stream_take(s, &size);
+            assert_ptr_equal(at_memory, b.fields[0]);
+            assert_int_equal(*(const int64_t *)at_memory, at % COUNT);
+            kept[n_kept++] = at_memory;
+        }
+    }
+    assert_int_equal(reused, 0);
+    void *first = kept[--n_kept];
+    ru_stream_give(s, first, size);
+    void *last = ru_stream_take(s, &size); /* what was given back stands in its place */
+    assert_non_null(last);
+    ru_stream_give(s, last, size);
+    ru_stream_close(s);
+    for (int64_t k = 0; k < n_kept; k++) {
+        assert_int_equal(*(const int64_t *)kept[k], k * 3 * BATCH % COUNT);
+        ru_stream_give(NULL, kept[k], size);
+    }
+    ru_dataset_close(d);
+    (void)unlink(path);
+}
+
+RU_TESTS(data_stream, cmocka_unit_test(test_a_batch_can_be_taken),
+         cmocka_unit_test(test_shares_that_move_keep_the_stream),
          cmocka_unit_test(test_stride_reads_a_part_of_every_batch),
          cmocka_unit_test(test_ends_of_epochs), cmocka_unit_test(test_threads_do_not_matter),
          cmocka_unit_test(test_resume_is_exact), cmocka_unit_test(test_errors_come_in_order),

@@ -172,6 +172,8 @@ typedef struct {
 } ru_stream_options;
 typedef struct { void *fields[...]; int64_t n, position, epoch; ...; } ru_batch;
 ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err);
+void *ru_stream_take(ru_stream *s, int64_t *size_bytes);
+void ru_stream_give(ru_stream *s, void *taken, int64_t size_bytes);
 ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
 
@@ -216,6 +218,7 @@ ru_status ru_ranks_wait(ru_ranks *g, uint64_t call, int64_t wait_ns, ru_err *err
 SOURCE = """
 #include "data/norm.h"
 #include "data/reader.h"
+#include "data/take.h"
 #include "env/process/self.h"
 #include "exec/settle.h"
 #include "run/predict.h"

@@ -115,3 +115,10 @@ class Back:
         if not self.shape:
             return memoryview(data).cast(self.format)[0]
         return memoryview(data).cast(self.format) if 0 in self.shape else memoryview(data).cast(self.format, self.shape)
+
+    def view(self, buffer, at):
+        """The array that stands in `buffer` from byte `at` on, and keeps it alive."""
+        if numpy is not None:
+            return numpy.frombuffer(buffer, self.dtype, math.prod(self.shape), at).reshape(self.shape)
+        data = memoryview(buffer)[at:at + self.size_bytes]
+        return data.cast(self.format, self.shape) if self.shape else data.cast(self.format)[0]

@@ -1,16 +1,21 @@
 """Batches of samples, read and decoded in the background."""
 import operator
+import threading
 
 from . import _array
 from ._call import check, ffi, forks, heard, lib, text, words
 
 _SLICE_NS = 50_000_000  # KeyboardInterrupt is looked for so often
+_VIEW_FROM = 1 << 17  # bytes of a batch from which on taking its memory costs less than a copy
 _NUMBERS = ("context", "stride", "features", "classes", "image_size", "seed", "first", "count")
 _FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
 
 
 def stream(*, format, paths=(), batch, seed=0, epochs=1, shuffle=True, drop_last=False, threads=0, **options):
-    """Batches of a data set, each a tuple of arrays (x, y, ...): copies, which are the caller's own.
+    """Batches of a data set, each a tuple of arrays (x, y, ...), which are the caller's own.
+
+    The arrays of a batch of at least 128 KiB are views of the memory it was decoded into: while one of them lives, so
+    does that memory, and no other batch is put there, also when the stream was closed.
 
     format: csv, libsvm, idx, cifar, npy, tokens, images, tar, tfrecord, packed, synthetic. paths: files, folders or
     addresses (http, https, s3). epochs 0: without end. The order is a function of the seed alone.
@@ -28,11 +33,27 @@ def _whole(name, x, least=0, most=2**63 - 1):
     return n
 
 
+class _Live:
+    """The open stream behind batches that were taken from it; NULL once it is closed."""
+
+    def __init__(self):
+        self.s, self.lock = ffi.NULL, threading.RLock()  # a batch may end wherever the collector runs
+
+
+def _giver(live, size_bytes, made_in):
+    """What gives the memory of a batch back when its last array is gone."""
+    def give(taken):
+        if made_in == forks():
+            with live.lock:
+                lib.ru_stream_give(live.s, taken, size_bytes)
+    return give
+
+
 class Stream:
     """An iterator of batches; close it, or leave a `with` block, to free it before its end."""
 
     def __init__(self, format, paths, batch, seed, epochs, shuffle, drop_last, threads, options):
-        self._s, self._d, self._forks = None, None, forks()
+        self._s, self._d, self._forks, self._live = None, None, forks(), _Live()
         keep, err = [], ffi.new("ru_err *")
         batch, epochs = _whole("batch", batch, 1), _whole("epochs", epochs)
         o = ffi.new("ru_data_options *")
@@ -64,7 +85,7 @@ class Stream:
         so.shuffle = lib.RU_SHUFFLE_FULL if shuffle else lib.RU_SHUFFLE_NONE
         s = ffi.new("ru_stream **")
         check(lib.ru_stream_open(self._d, so, s, err), err)
-        self._s, self._batch = s[0], ffi.new("ru_batch *")
+        self._s, self._batch, self._live.s = s[0], ffi.new("ru_batch *"), s[0]
 
     def __len__(self):
         """Samples of the data set."""
@@ -86,13 +107,22 @@ class Stream:
         if n == 0:
             self.close()
             raise StopIteration
-        return tuple(_array.Back(dtype, (n,) + shape).copy(self._batch.fields[k])
-                     for k, (_, dtype, shape) in enumerate(self.fields))
+        backs = [_array.Back(dtype, (n,) + shape) for _, dtype, shape in self.fields]
+        whole = sum(back.size_bytes for back in backs)
+        taken, size = ffi.NULL, ffi.new("int64_t *")
+        if whole >= _VIEW_FROM and all(back.size_bytes > 0 for back in backs):
+            taken = lib.ru_stream_take(self._s, size)
+        if taken == ffi.NULL:
+            return tuple(back.copy(self._batch.fields[k]) for k, back in enumerate(backs))
+        owned = ffi.gc(ffi.cast("char *", taken), _giver(self._live, size[0], self._forks))
+        buffer = ffi.buffer(owned, size[0])
+        return tuple(back.view(buffer, ffi.cast("char *", self._batch.fields[k]) - owned) for k, back in enumerate(backs))
 
     def close(self):
-        if self._s is not None:
-            lib.ru_stream_close(self._s)
-            self._s = None
+        with self._live.lock:
+            s, self._s, self._live.s = self._s, None, ffi.NULL
+        if s is not None:
+            lib.ru_stream_close(s)
         if self._d is not None:
             lib.ru_dataset_close(self._d)
             self._d = None

@@ -239,6 +239,25 @@ class Package(unittest.TestCase):
         self.assertEqual(sorted(seen), list(range(100)))
         self.assertNotEqual(seen, sorted(seen))
 
+    def test_arrays_of_a_large_batch_are_views_that_outlive_their_stream(self):
+        n, wide = 96, 4096  # 512 KiB a batch of 32
+        for name, kind, shape, data in (("x.npy", "<f4", "(%d, %d)" % (n, wide), b"".join(struct.pack("<f", k) * wide for k in range(n))),
+                                        ("y.npy", "<i8", "(%d,)" % n, bytes(8 * n))):
+            header = ("{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (kind, shape)).ljust(117).encode() + b"\n"
+            with open(name, "wb") as f:
+                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+        stream = rubato.data.stream(format="npy", paths=["x.npy", "y.npy"], batch=32, shuffle=False, epochs=2, threads=1)
+        kept = [next(stream)[0] for _ in range(3)]
+        del kept[1]  # later batches may stand there, but in no place that is kept
+        for _ in range(3):
+            next(stream)
+        stream.close()
+        for k, x in ((0, kept[0]), (2, kept[1])):
+            flat = memoryview(x).cast("B").cast("f")
+            self.assertEqual(list(flat[::wide]), [float(32 * k + i) for i in range(32)])
+            flat[0] = -1.0  # it is the caller's
+        self.assertEqual(memoryview(kept[0]).cast("B").cast("f")[0], -1.0)
+
     def test_a_trace_tells_where_the_time_of_each_step_went(self):
         t = rubato.trace("there")
         steps = t.steps()
