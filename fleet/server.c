@@ -112,6 +112,7 @@ static ru_status open_link(rui_fed_server *s, ru_err *err)
                                     .listen = s->opt->listen,
                                     .psk_of = psk_of,
                                     .psk_self = s,
+                                    .queue_ns = 10000000, /* the line, not a message, is dear */
                                     .conns_max = ru_guests_conns(n) + RU_LINK_TCP_STRANGERS};
     RU_TRY(ru_link_tcp_open(&lo, &s->link, err));
     RU_TRY(open_guests(s, err));

@@ -488,6 +488,7 @@ static ru_status open_guest(ru_fed_client *c, ru_err *err)
                                     .psk = c->key,
                                     .psk_bytes = sizeof c->key,
                                     .psk_name = c->name,
+                                    .queue_ns = 10000000,
                                     .conns_max = ru_guest_conns() + RU_LINK_TCP_STRANGERS};
     RU_TRY(ru_link_tcp_open(&lo, &c->link, err));
     const ru_guest_options go = {.self = self,
