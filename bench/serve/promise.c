@@ -72,7 +72,7 @@ ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what, 
     return RU_OK;
 }
 
-static void stop(rui_side *s)
+void rui_side_stop(rui_side *s)
 {
     if (s->process != NULL) { /* it removes the groups of its instances */
         ru_process_kill(s->process, SIGTERM);
@@ -97,7 +97,7 @@ ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *
     l.seconds = seconds;
     st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
     st = st == RU_OK ? rui_promise_read(w, &s, what, p) : st;
-    stop(&s);
+    rui_side_stop(&s);
     p->spent_usd -= before.spent_usd;
     p->gb_s -= before.gb_s;
     p->requests -= before.requests;
@@ -230,7 +230,7 @@ static ru_status drift(bench *w)
             st = rui_load_run(&l, &w->out, w->err);
             late[phase][k] = rui_promise_late(&w->out.of_kind[0]);
         }
-        stop(&s);
+        rui_side_stop(&s);
         RU_TRY(st);
     }
     for (uint32_t i = 0; i < RU_ARRAY_LEN(times); i++) {
@@ -256,6 +256,7 @@ ru_status ru_bench_promise(ru_bench *b, ru_err *err)
     RU_TRY(batches(&w, "batch, Poisson", NULL, w.seconds, w.seconds / 3));
     RU_TRY(replay(&w));
     RU_TRY(drift(&w));
+    RU_TRY(rui_promise_simulate(&w, BATCH_S));
     RU_TRY(rui_promise_sizes(&w));
     return rui_promise_beside(&w);
 }

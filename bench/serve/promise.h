@@ -38,6 +38,10 @@ RU_MUST_USE ru_status rui_promise_read(rui_promise *w, const rui_side *s, const 
  * The page has spent and requests of the second time. */
 RU_MUST_USE ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *what,
                                        rui_load l, rui_promise_page *p);
+/* Waits for its end: it removes the groups of its instances. */
+void rui_side_stop(rui_side *s);
+/* The machines of the server and of its functions in virtual time beside a real run. */
+RU_MUST_USE ru_status rui_promise_simulate(rui_promise *w, double per_s);
 /* Requests that differ in size: buffers by size beside one buffer and none. */
 RU_MUST_USE ru_status rui_promise_sizes(rui_promise *w);
 /* A training on the core of a server, beside what else one could do. */

@@ -2,6 +2,7 @@
  * its batches took: a line in their rows, and what each took beyond it, at the requests that it
  * had. Quantiles of what either says of a request's time. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,10 @@
 #include "bench/replay/serve/replay_serve.h"
 #include "bench/serve/bench_serve.h"
 #include "bench/serve/load.h"
+#include "bench/serve/promise.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "web/fetch.h"
 
 enum { SIZES = 33, MANY = 1000000 };
 
@@ -190,28 +193,38 @@ static void quantiles(double *v, uint32_t n, double out[2])
     out[1] = v[(uint32_t)(0.95 * n)];
 }
 
+/* A server as the machine plays it. */
+typedef struct side {
+    ru_serve_rule rule;
+    uint32_t instances;
+    bool functions;
+} side;
+
+static const side own_thread = {{.batch = SIZES - 1, .eager = true}, 1, false};
+
 /* -- rows --------------------------------------------------------------------------------------
  */
 
-static ru_status play(ru_bench *b, facts *f, uint32_t requests, const int64_t *given, double rate,
-                      rui_serve_out *out, ru_err *err)
+static ru_status play(ru_bench *b, const side *s, facts *f, uint32_t requests, const int64_t *given,
+                      double rate, rui_serve_out *out, ru_err *err)
 {
-    const ru_serve_rule rule = {.batch = SIZES - 1, .eager = true};
     const double share = 1;
     const rui_serve_in in = {.arrivals = ru_markov_poisson(rate),
                              .given_ns = given,
-                             .table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share},
+                             .table = {.n = 1, .n_classes = 1, .rule = &s->rule, .share = &share},
                              .service_s = service_s,
                              .usd = no_usd,
                              .self = f,
                              .requests = requests,
-                             .instances_max = 1,
+                             .instances_max = s->instances,
+                             .functions = s->functions,
                              .seed = 1};
     return rui_serve_run(&in, b->arena, out, err);
 }
 
-/* p50 and p95 of both, in ms; how far the simulator is off, in percent. */
-static ru_status compare(ru_bench *b, facts *f, double off[2], ru_err *err)
+/* p50 and p95 of both; how far the simulator is off, in percent. */
+static ru_status compare(ru_bench *b, const side *s, facts *f, double off[2], double *gb_s,
+                         ru_err *err)
 {
     double *real = RU_NEW(b->arena, double, f->n), q[2][2];
     int64_t *at = RU_NEW(b->arena, int64_t, f->n);
@@ -225,7 +238,8 @@ static ru_status compare(ru_bench *b, facts *f, double off[2], ru_err *err)
         at[k] = f->of[k].at + f->of[k].parse - f->of[0].at - f->of[0].parse;
         at[k] = k > 0 && at[k] < at[k - 1] ? at[k - 1] : at[k];
     }
-    RU_TRY(play(b, f, f->n, at, 1, &out, err));
+    RU_TRY(play(b, s, f, f->n, at, 1, &out, err));
+    *gb_s = out.gb_s / out.n;
     for (uint32_t k = 0; k < out.n; k++) { /* answers come in the order of arrivals */
         out.latency[k] += (double)(f->of[k].parse - f->of[k].early) * 1e-9;
     }
@@ -297,20 +311,116 @@ ru_status rui_bench_simulate(ru_bench *b, const rui_load *load, const char *path
     for (uint32_t k = 0; k < rounds; k++) {
         uint64_t started = 0;
         facts f = {.started = &started};
-        double d[2] = {0};
+        double d[2] = {0}, gb_s;
         if (log == NULL || ru_path_exists(log)) {
             RU_TRY(log != NULL ? ru_path_remove(log, err) : RU_FAIL(err, RU_E_MEM, "no memory"));
         }
         RU_TRY(one_run(b, load, path, log, &f, err));
-        RU_TRY(compare(b, &f, d, err));
+        RU_TRY(compare(b, &own_thread, &f, d, &gb_s, err));
         off[0][k] = d[0];
         off[1][k] = d[1];
         ru_time from = ru_clock_now();
         rui_serve_out out;
-        RU_TRY(play(b, &f, MANY, NULL, half_rate(&f), &out, err));
+        RU_TRY(play(b, &own_thread, &f, MANY, NULL, half_rate(&f), &out, err));
         took[k] = (double)ru_time_since(ru_clock_now(), from) * 1e-9;
     }
     RU_TRY(add(b, "simulator, p50 off the server's", "%", 5, off[0], rounds, err));
     RU_TRY(add(b, "simulator, p95 off the server's", "%", 5, off[1], rounds, err));
     return add(b, "simulator, a million requests", "s", 10, took, rounds, err);
+}
+
+/* -- functions ---------------------------------------------------------------------------------
+ */
+
+/* What the server has chosen, and for how many seconds. Errors: RU_E_PEER. */
+static ru_status chosen(ru_bench *b, const rui_side *s, side *of, double *for_s, double *gb_s,
+                        ru_err *err)
+{
+    const char *url = ru_arena_printf(b->arena, "http://%s/v2/rubato/explain/batch", s->address);
+    char *text = NULL;
+    int64_t n = 0;
+    double wait_s = 0;
+    RU_TRY(url != NULL ? ru_http_fetch(&(ru_fetch){.url = url}, b->arena, &text, &n, err)
+                       : RU_FAIL(err, RU_E_MEM, "no memory for an address"));
+    const char *spent = strstr(text, "\nspent: "), *most = strstr(text, "of at most "),
+               *choice = strstr(text, "choice: functions with");
+    *of = (side){.functions = true};
+    if (choice == NULL ||
+        sscanf(choice, "choice: functions with %lf MB, batches of %u, a wait of %lf s, for %lf s",
+               &of->rule.memory_mb, &of->rule.batch, &wait_s, for_s) != 4 ||
+        spent == NULL || sscanf(spent, "\nspent: %*f USD for %*u requests (%lf", gb_s) != 1 ||
+        most == NULL || sscanf(most, "of at most %u", &of->instances) != 1) {
+        return RU_FAIL(err, RU_E_PEER, "the page of choices does not say what was chosen");
+    }
+    of->rule.timeout_ns = (int64_t)(wait_s * 1e9);
+    return RU_OK;
+}
+
+/* A server on functions under one choice: asked until its choice stays for as long as the load. */
+static ru_status run_of_functions(rui_promise *w, const char *log, rui_load l, side *of, facts *f,
+                                  double *gb_s)
+{
+    enum { TRIES = 4 };
+    const char *argv[] = {w->rubato,  "serve",        w->path,        "-l", "0",           "--json",
+                          "--slo",    "p95=200ms",    "--batch",      "32", "--functions", "local",
+                          "--memory", "512:1536:512", "--access-log", log,  NULL};
+    rui_side s = {0};
+    ru_status st = rui_side_begin(argv, &s, w->err);
+    double for_s = 0, before = 0, after = 0;
+    int64_t from_ns = 0;
+    l.address = s.address;
+    st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
+    for (uint32_t k = 0; st == RU_OK && k < TRIES && for_s < l.seconds; k++) {
+        l.seed++;
+        st = chosen(w->b, &s, of, &for_s, &before, w->err);
+        from_ns = ru_clock_wall_ns();
+        st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
+        st = st == RU_OK ? chosen(w->b, &s, of, &for_s, &after, w->err) : st;
+    }
+    rui_side_stop(&s);
+    RU_TRY(st);
+    if (for_s < l.seconds) {
+        return RU_FAIL(w->err, RU_E_PEER, "the server changes its choice all the time");
+    }
+    RU_TRY(read_log(log, from_ns, w->b->arena, f, w->err));
+    *gb_s = (after - before) / f->n;
+    return learn(w->b->arena, f, w->err);
+}
+
+ru_status rui_promise_simulate(rui_promise *w, double per_s)
+{
+    const char *log = ru_path_join(w->b->arena, w->b->dir, "promise-simulated");
+    double off[3][RU_BENCH_ROUNDS_MAX], took[RU_BENCH_ROUNDS_MAX];
+    if (!ru_bench_wants(w->b, "batch, simulator")) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < w->rounds; k++) {
+        uint64_t started = 0;
+        facts f = {.started = &started};
+        double d[2] = {0}, real = 0, gb_s = 0;
+        side of;
+        rui_serve_out out;
+        const rui_load l = {.request = w->request.p,
+                            .size_bytes = w->request.n,
+                            .conns = RUI_PROMISE_CONNS,
+                            .per_s = per_s,
+                            .seconds = w->seconds,
+                            .seed = 100 * k + 1};
+        if (log == NULL || ru_path_exists(log)) {
+            RU_TRY(log != NULL ? ru_path_remove(log, w->err)
+                               : RU_FAIL(w->err, RU_E_MEM, "no memory"));
+        }
+        RU_TRY(run_of_functions(w, log, l, &of, &f, &real));
+        RU_TRY(compare(w->b, &of, &f, d, &gb_s, w->err));
+        off[0][k] = d[0];
+        off[1][k] = d[1];
+        off[2][k] = rui_promise_off(gb_s, real);
+        ru_time from = ru_clock_now();
+        RU_TRY(play(w->b, &of, &f, MANY, NULL, per_s, &out, w->err));
+        took[k] = (double)ru_time_since(ru_clock_now(), from) * 1e-9;
+    }
+    RU_TRY(rui_promise_add(w, "batch, simulator: p50 off the server's", "%", 5, off[0]));
+    RU_TRY(rui_promise_add(w, "batch, simulator: p95 off the server's", "%", 5, off[1]));
+    RU_TRY(rui_promise_add(w, "batch, simulator: GB-s off the server's", "%", 5, off[2]));
+    return rui_promise_add(w, "batch, simulator: a million requests", "s", 10, took);
 }

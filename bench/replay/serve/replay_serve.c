@@ -20,6 +20,11 @@ typedef struct play {
     uint64_t timer;          /* 0: off */
     ru_arena memory;
     ru_effects fx;
+    ru_functions *pool;  /* NULL: none */
+    uint64_t pool_timer; /* 0: off */
+    uint32_t *try;       /* [instances_max] of their last INVOKE */
+    ru_arena pool_memory;
+    ru_effects pool_fx;
     rui_serve_out out;
     double usd, batches;
     ru_status st;
@@ -30,12 +35,83 @@ static void answered(void *self, uint64_t batch);
 
 static void timer(void *self, uint64_t unused);
 
+/* -- functions ---------------------------------------------------------------------------------
+ */
+
+static void pool_happen(play *p, ru_event ev);
+
+static void pool_timer(void *self, uint64_t unused)
+{
+    play *p = self;
+    (void)unused;
+    p->pool_timer = 0;
+    pool_happen(p, (ru_event){.kind = RU_EV_TIMER, .what = RU_FUNCTION_TIMER});
+}
+
+static void up(void *self, uint64_t instance)
+{
+    pool_happen(
+        self, (ru_event){.kind = RU_EV_LOCAL, .what = RU_FUNCTION_UP, .value = (int64_t)instance});
+}
+
+static void replied(void *self, uint64_t instance)
+{
+    play *p = self;
+    const ru_function_reply r = {(uint32_t)instance, p->try[instance], RU_FUNCTION_OK};
+    pool_happen(
+        p, (ru_event){
+               .kind = RU_EV_LOCAL, .what = RU_FUNCTION_REPLY, .data = &r, .size_bytes = sizeof r});
+}
+
+/* Nothing is called at once: the machines do not meet inside a step. */
+static void pool_perform(play *p, const ru_effect *f, ru_time now)
+{
+    const ru_function_order *o = f->data;
+    if (f->kind == RU_FX_TIMER || f->kind == RU_FX_TIMER_OFF) {
+        ru_sim_cancel(p->sim, p->pool_timer);
+        p->pool_timer = f->kind == RU_FX_TIMER ? ru_sim_at(p->sim, f->at, pool_timer, p, 0) : 0;
+    } else if (f->what == RU_FUNCTION_SPAWN) {
+        (void)ru_sim_at(p->sim, now, up, p, o->instance);
+    } else if (f->what == RU_FUNCTION_INVOKE) {
+        const ru_serve_start *s = &p->started[o->id];
+        double seconds = p->in->service_s(p->in->self, s->n, s->largest, s->memory_mb);
+        ru_time done = {now.ns + llround(seconds * 1e9)};
+        p->try[o->instance] = o->try;
+        (void)ru_sim_at(p->sim, done, replied, p, o->instance);
+    } else { /* no instance ends: all have one memory and stay */
+        const ru_function_answer *a = f->data;
+        RU_CHECK(f->what == RU_FUNCTION_ANSWER && a->result == RU_FUNCTION_OK);
+        (void)ru_sim_at(p->sim, now, answered, p, a->id);
+    }
+}
+
+static void pool_happen(play *p, ru_event ev)
+{
+    ev.now = ru_sim_now(p->sim);
+    ru_functions_step(p->pool, &ev, &p->pool_fx);
+    for (uint32_t i = 0; i < p->pool_fx.n; i++) {
+        pool_perform(p, &p->pool_fx.at[i], ev.now);
+    }
+    ru_effects_clear(&p->pool_fx);
+}
+
+/* -- the server --------------------------------------------------------------------------------
+ */
+
 static void start(play *p, const ru_serve_start *s)
 {
     const rui_serve_in *in = p->in;
     p->started[s->batch] = *s;
     p->usd += in->usd(in->self, s->n, s->largest, s->memory_mb);
     p->batches++;
+    if (p->pool != NULL) {
+        const ru_function_call c = {s->batch, (uint32_t)s->memory_mb};
+        pool_happen(p, (ru_event){.kind = RU_EV_LOCAL,
+                                  .what = RU_FUNCTION_CALL,
+                                  .data = &c,
+                                  .size_bytes = sizeof c});
+        return;
+    }
     double seconds = in->service_s(in->self, s->n, s->largest, s->memory_mb);
     ru_time done = {ru_sim_now(p->sim).ns + llround(seconds * 1e9)};
     (void)ru_sim_at(p->sim, done, answered, p, s->batch);
@@ -110,6 +186,15 @@ static void arrive(void *self, uint64_t id)
                .kind = RU_EV_LOCAL, .what = RU_SERVE_REQUEST, .data = &r, .size_bytes = sizeof r});
 }
 
+static ru_status open_pool(play *p, ru_arena *arena)
+{
+    const ru_functions_options o = {.instances_max = p->in->instances_max,
+                                    .waiting_max = IN_SERVER_MAX};
+    p->try = RU_NEW(arena, uint32_t, p->in->instances_max);
+    return p->try != NULL ? ru_functions_init(&o, arena, &p->pool, p->err)
+                          : RU_FAIL(p->err, RU_E_LIMIT, "no memory for functions");
+}
+
 ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *out, ru_err *err)
 {
     play p = {.in = in, .err = err};
@@ -128,6 +213,7 @@ ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *
     }
     ru_markov_law law;
     RU_TRY(ru_markov_solve(&in->arrivals, &law, err));
+    RU_TRY(in->functions ? open_pool(&p, arena) : RU_OK);
     p.phase = ru_rng_pick(&p.arrivals, law.at_arrival, in->arrivals.n);
     const ru_sim_options sim = {.seed = in->seed};
     RU_TRY(ru_sim_open(&sim, &p.sim, err));
@@ -135,6 +221,8 @@ ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *
     const ru_serve_options opt = {IN_SERVER_MAX, in->instances_max, 0, in->seed, 0};
     ru_arena_init(&p.memory, 0);
     ru_effects_init(&p.fx, &p.memory);
+    ru_arena_init(&p.pool_memory, 0);
+    ru_effects_init(&p.pool_fx, &p.pool_memory);
     ru_status st = ru_serve_init(&opt, &in->table, begun, arena, &p.server, err);
     if (st == RU_OK) {
         (void)ru_sim_at(p.sim, begun, arrive, &p, 0);
@@ -142,6 +230,7 @@ ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *
     }
     ru_sim_close(p.sim);
     ru_arena_fini(&p.memory);
+    ru_arena_fini(&p.pool_memory);
     RU_TRY(st);
     RU_TRY(p.st);
     if (p.out.n != in->requests) {
@@ -149,6 +238,7 @@ ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *
     }
     p.out.usd_per_request = p.usd / p.out.n;
     p.out.mean_batch = p.out.n / p.batches;
+    p.out.gb_s = p.pool != NULL ? ru_functions_meter(p.pool).gb_s : 0;
     *out = p.out;
     return RU_OK;
 }

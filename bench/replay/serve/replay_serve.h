@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "cost/math/markov.h"
+#include "function/pool.h"
 #include "serve/serve.h"
 
 typedef struct rui_serve_in {
@@ -21,6 +22,7 @@ typedef struct rui_serve_in {
     const void *self;
     uint32_t requests;
     uint32_t instances_max;
+    bool functions; /* batches are calls of so many function instances, which start at once */
     uint64_t seed;
 } rui_serve_in;
 
@@ -30,6 +32,7 @@ typedef struct rui_serve_out {
     uint16_t *batch; /* [n] requests in its batch */
     uint32_t n;
     double usd_per_request, mean_batch;
+    double gb_s; /* that functions bill */
 } rui_serve_out;
 
 /* Owner: latency in `arena`. Errors: of the simulator, RU_E_LIMIT. */
