@@ -1,6 +1,6 @@
-/* Short rows, softmax, places of the largest and running sums against plain loops: every length up
- * to past a vector, rows that do not fill one, ties and NaN, on every instruction set that this CPU
- * has. */
+/* Short rows, softmax, places of the largest and running sums against plain
+ * loops: every length up to past a vector, rows that do not fill one, ties and
+ * NaN, on every instruction set that this CPU has. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,8 @@ static float joined(ru_kern_red op, float a, float v)
     return a * v;
 }
 
-/* Multiples of 1/16 below 2^20: every order of the sums gives the same float. */
+/* Multiples of 1/16 below 2^20: every order of the sums gives the same float.
+ */
 static void short_rows_are_reduced(void **state)
 {
     (void)state;
@@ -71,7 +72,8 @@ static void short_rows_are_reduced(void **state)
     free(x);
 }
 
-/* The same in double. NaN is above and below all others; equal zeros keep their sign. */
+/* The same in double. NaN is above and below all others; equal zeros keep their
+ * sign. */
 static double joined_wide(ru_kern_red op, double a, double v)
 {
     return op == RU_KERN_RED_SUM          ? a + v
@@ -98,7 +100,8 @@ static void wide_row(ru_kern_red op, int64_t r, int64_t n, double *x)
     }
 }
 
-/* Every number of rows, so that groups of eight are full and not; what y holds is joined, too. */
+/* Every number of rows, so that groups of eight are full and not; what y holds
+ * is joined, too. */
 static void rows_of_doubles_are_reduced(void **state)
 {
     (void)state;
@@ -172,8 +175,8 @@ static void near_softmax(bool logs, const float *x, const float *y, int64_t n, i
     }
 }
 
-/* All lengths up to past four vectors and around those that change the way; whole groups of rows
- * and parts of one; in place, too. */
+/* All lengths up to past four vectors and around those that change the way;
+ * whole groups of rows and parts of one; in place, too. */
 static void softmax_of_every_length(void **state)
 {
     (void)state;
@@ -238,8 +241,8 @@ static void places_of_the_largest(void **state)
     free(x);
 }
 
-/* Few values and the ends of each type, so that many are equal; NaN, infinities and both zeros
- * among those of f64. */
+/* Few values and the ends of each type, so that many are equal; NaN, infinities
+ * and both zeros among those of f64. */
 static void places_of_every_type(void **state)
 {
     (void)state;
@@ -392,7 +395,8 @@ static void running_sums(void **state)
     free(y);
 }
 
-/* Two factors that one lane takes are beyond a float; two others bring the product back. */
+/* Two factors that one lane takes are beyond a float; two others bring the
+ * product back. */
 static void products_come_back(void **state)
 {
     (void)state;
@@ -409,7 +413,8 @@ static void products_come_back(void **state)
     }
 }
 
-/* Every size around a tile, whole matrices and cut ones; what is beside the result stays. */
+/* Every size around a tile, whole matrices and cut ones; what is beside the
+ * result stays. */
 static void matrices_are_turned(void **state)
 {
     (void)state;
@@ -444,8 +449,8 @@ static void matrices_are_turned(void **state)
     }
 }
 
-/* Every byte at every place of a vector and of what is left behind vectors; nothing behind it is
- * written. */
+/* Every byte at every place of a vector and of what is left behind vectors;
+ * nothing behind it is written. */
 static void bytes_are_looked_up(void **state)
 {
     (void)state;
@@ -472,8 +477,87 @@ static void bytes_are_looked_up(void **state)
     }
 }
 
+enum { POOL_WIDTH = 75, POOL_LINE = 128, POOL_LINES = 4, POOL_END = 5 };
+
+/* Case c of rows of pools: x ends where the last row does. */
+static void pool_case_of(int64_t c, ru_kern_pool *p, ru_kern_pool_from *from, int64_t *n_from,
+                         const float *x)
+{
+    const int64_t width = 1 + c % POOL_WIDTH, taps = 1 + c % 7, dilation = 1 + c % 2;
+    *p = (ru_kern_pool){.t = RU_F32,
+                        .max = c % 3 != 0,
+                        .stride = 1 + c / 3 % 3,
+                        .taps = taps,
+                        .dilation = dilation,
+                        .row_step = width,
+                        .before = c % 4,
+                        .width = width,
+                        .after = c % 5,
+                        .line = POOL_LINE,
+                        .end = x + POOL_WIDTH * 7};
+    *n_from = 1 + c % POOL_LINES;
+    for (int64_t r = 0; r < *n_from; r++) {
+        const int64_t rows = 1 + (c + r) % 6;
+        from[r] = (ru_kern_pool_from){
+            .x = x + POOL_WIDTH * 7 - (*n_from - r - 1 + rows) * width, .planes = 1, .rows = rows};
+    }
+}
+
+/* Result o of one row, by its definition. */
+static float pooled(const ru_kern_pool *p, const ru_kern_pool_from *f, int64_t o)
+{
+    float y = p->max ? -INFINITY : 0.0f;
+    for (int64_t k = 0; k < p->taps * f->rows; k++) {
+        int64_t i = o * p->stride + k % p->taps * p->dilation - p->before;
+        if (i >= 0 && i < p->width) {
+            float v = ((const float *)f->x)[k / p->taps * p->row_step + i];
+            y = p->max ? joined(RU_KERN_RED_MAX, y, v) : y + v;
+        }
+    }
+    return y;
+}
+
+/* Rows that end in any place of a vector, on every set; nothing is written
+ * behind the last one. */
+static void rows_of_pools_on_every_set(void **state)
+{
+    (void)state;
+    float *x = malloc(sizeof(float) * POOL_WIDTH * 7), y[POOL_LINES * POOL_LINE + POOL_END];
+    double lines[POOL_LINES * POOL_LINE + POOL_LINE];
+    numbers(x, POOL_WIDTH * 7, 3);
+    for (int64_t c = 0; c < RU_KERN_LEVELS * POOL_WIDTH * 84; c++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)(c % RU_KERN_LEVELS));
+        ru_kern_pool p;
+        ru_kern_pool_from from[POOL_LINES];
+        int64_t n_from, at = (c * 7919) % (POOL_WIDTH * 7);
+        pool_case_of(c / RU_KERN_LEVELS, &p, from, &n_from, x);
+        int64_t all = p.before + p.width + p.after, reach = (p.taps - 1) * p.dilation + 1;
+        if (k == NULL || all < reach) {
+            continue;
+        }
+        const int64_t n = p.y_step = (all - reach) / p.stride + 1;
+        const float kept = x[at];
+        x[at] = c % 5 == 0 ? NAN : kept;
+        memset(y, 0x55, sizeof y);
+        k->pool_rows(&p, from, n_from, lines, y, n);
+        for (int64_t i = 0; i < n_from * n; i++) {
+            float want = pooled(&p, &from[i / n], i % n);
+            if (isnan(want) ? !isnan(y[i]) : y[i] != want) {
+                fail_msg("case %lld: result %lld of %lld is %g, expected %g", (long long)c,
+                         (long long)(i % n), (long long)n, (double)y[i], (double)want);
+            }
+        }
+        for (int64_t i = n_from * n; i < n_from * n + POOL_END; i++) {
+            assert_int_equal(((uint8_t *)y)[i * 4], 0x55);
+        }
+        x[at] = kept;
+    }
+    free(x);
+}
+
 RU_TESTS(exec_line, cmocka_unit_test(bytes_are_looked_up), cmocka_unit_test(matrices_are_turned),
          cmocka_unit_test(products_come_back), cmocka_unit_test(short_rows_are_reduced),
          cmocka_unit_test(softmax_of_every_length), cmocka_unit_test(places_of_the_largest),
          cmocka_unit_test(places_of_every_type), cmocka_unit_test(largest_are_in_order),
-         cmocka_unit_test(running_sums), cmocka_unit_test(rows_of_doubles_are_reduced))
+         cmocka_unit_test(running_sums), cmocka_unit_test(rows_of_doubles_are_reduced),
+         cmocka_unit_test(rows_of_pools_on_every_set))
