@@ -54,14 +54,23 @@ RU_KERN_INLINE void rows_16(const bool max, const float *const *x, const int64_t
     }
 }
 
-/* y = the join of taps along a line in steps of two. */
-RU_KERN_INLINE void taps_16(const bool max, const float *line, const int64_t taps, int64_t apart,
-                            float *y, int64_t n)
+RU_KERN_INLINE kv_16 odd_16(const float *x)
+{
+    return __builtin_shufflevector(get_16(x), get_16(x + 16), 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21,
+                                   23, 25, 27, 29, 31);
+}
+
+/* y = the join of taps along a line in steps of two, in their order; two neighbours by one load. */
+RU_KERN_INLINE void taps_16(const bool max, const float *line, const int64_t taps,
+                            const int64_t apart, float *y, int64_t n)
 {
     for (int64_t o = 0; o < n; o += 16) {
-        kv_16 b = even_16(line + 2 * o);
+        const float *from = line + 2 * o;
+        kv_16 b = even_16(from);
         for (int64_t c = 1; c < taps; c++) {
-            b = join_16(max, even_16(line + 2 * o + c * apart), b);
+            const bool odd = apart == 1 && c % 2 == 1;
+            kv_16 v = odd ? odd_16(from + c - 1) : even_16(from + c * apart);
+            b = join_16(max, v, b);
         }
         *(kv_16 *)(y + o) = b;
     }
@@ -74,11 +83,16 @@ RU_KERN_INLINE bool two_by_vectors(const bool max, const float *line, int64_t ta
     if (n % 16 != 0) {
         return false;
     }
-    if (taps == 3) {
-        taps_16(max, line, 3, apart, y, n);
-    } else {
-        taps_16(max, line, taps, apart, y, n);
+#define TAPS(count)                         \
+    if (taps == (count) && apart == 1) {    \
+        taps_16(max, line, count, 1, y, n); \
+        return true;                        \
     }
+    TAPS(2)
+    TAPS(3)
+    TAPS(5)
+#undef TAPS
+    taps_16(max, line, taps, apart, y, n);
     return true;
 }
 
@@ -213,8 +227,10 @@ enum { VECTORS = 0 };
         if (width > 0) {                                                                           \
             name##_rows(p, from, line + p->before, width);                                         \
         }                                                                                          \
-        for (int64_t i = p->before + width; i < p->line; i++) {                                    \
-            line[i] = outside;                                                                     \
+        for (int64_t i = p->before + width; i < p->line; i += NARROW) {                            \
+            for (int64_t j = 0; j < NARROW; j++) { /* what hangs over the line is made after it */ \
+                line[i + j] = outside;                                                             \
+            }                                                                                      \
         }                                                                                          \
     }                                                                                              \
     /* `room`: results that may be written from y on */                                            \
