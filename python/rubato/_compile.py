@@ -32,6 +32,7 @@ class Compiled:
 
     def __init__(self, module, example, batch, threads, precision):
         self.module, self._batch, self._options = module, batch, {"threads": threads, "precision": precision}
+        _check(module)
         self._signature = inspect.signature(module.forward)
         self._args, self._named = self._bind(*_arguments(example, batch))
         self._others = _others(self._args, self._named)
@@ -152,7 +153,13 @@ def _arguments(example, batch):
     return args, named
 
 
+def must_be(x, kind, name):
+    if not isinstance(x, kind):
+        raise TypeError("%s must be a torch %s, got %s" % (name, kind.__name__, type(x).__name__))
+
+
 def _check(module):
+    must_be(module, torch.nn.Module, "module")
     for name, t in [*module.named_parameters(), *module.named_buffers()]:
         if t.device.type != "cpu" or t.layout != torch.strided:
             raise _call.UnsupportedError("%s is on %s (%s); Rubato takes dense tensors on the CPU" % (name, t.device, t.layout))

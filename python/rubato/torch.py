@@ -18,7 +18,7 @@ import torch
 
 from . import _call, _tensors
 from ._away import Away
-from ._compile import Compiled, compile
+from ._compile import Compiled, compile, must_be
 from ._fit import fit
 from ._group import RubatoGroup
 from ._call import lib
@@ -61,6 +61,8 @@ def _refuse(sentence, *values):
 
 def _check_tensors(model, opt):
     """The device of the model."""
+    must_be(model, torch.nn.Module, "model")
+    must_be(opt, torch.optim.Optimizer, "opt")
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     for name, t in [*model.named_parameters(), *model.named_buffers()]:
         if t.device.type not in ("cpu", "cuda") or t.is_sparse:

@@ -81,6 +81,11 @@ class Compile(unittest.TestCase):
         with self.assertRaisesRegex(rubato.UnsupportedError, "Draws"):
             rt.compile(Draws(), torch.ones(2, 3))
         self.assertRaises(TypeError, rt.compile, torch.nn.Linear(2, 2), ())
+        for thing in None, 0.5, torch.ones(2, 2):  # neither a module nor an optimizer
+            self.assertRaises(TypeError, rt.compile, thing, torch.ones(2, 2))
+            self.assertRaises(TypeError, rt.fit, thing, [], torch.nn.MSELoss(), torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
+            self.assertRaises(TypeError, rt.elastic, thing, thing, [])
+            self.assertRaises(TypeError, rt.elastic, torch.nn.Linear(2, 2), thing, [])
         self.assertRaises(rubato.UnsupportedError, rt.compile, torch.nn.Linear(2, 2), torch.ones(2, 2, device="meta"))
 
 
