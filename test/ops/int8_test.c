@@ -161,5 +161,52 @@ static void unsigned_weights_stay_exact(void **state)
     }
 }
 
+/* Neither side is a constant: sums of integers, if they are not short and the device adds them
+ * exactly. The numbers lie on the grids of the scales, so that the sums are known. */
+static void given_sides_multiply_as_integers(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, COLS = 5 };
+    for (int k = 0; k < 4; k++) {
+        const int64_t depth = k % 2 == 0 ? 64 : 31, exact = k / 2;
+        const int64_t x_dims[] = {ROWS, depth}, w_dims[] = {depth, COLS};
+        lab l = {0};
+        ru_graph f;
+        ru_exe *exe;
+        ru_arena_init(&l.a, 0);
+        assert_ok(ru_graph_init(&l.g, &l.a, "q", &l.err), l.err);
+        ru_build_init(&l.b, &l.g);
+        vid x = ru_build_input(&l.b, "x", ru_type_make(RU_F32, 2, x_dims));
+        vid w = ru_build_input(&l.b, "w", ru_type_make(RU_F32, 2, w_dims));
+        vid y =
+            ru_build_op2(&l.b, RU_OP_MatMul, both(&l, x, 0.02F, 5), both(&l, w, 0.01F, -3), NULL);
+        ru_build_output(&l.b, y, "y");
+        assert_ok(ru_build_finish(&l.b, &l.err), l.err);
+        assert_ok(ru_pass_fuse(&l.g, NULL, exact == 1, &l.a, &f, &l.err), l.err);
+        assert_int_equal(count(&f, RU_OP_MatMulInteger), exact == 1 && depth == 64);
+        assert_int_equal(count(&f, RU_OP_MatMul), exact == 0 || depth == 31);
+        assert_ok(ru_exe_open(&f, &(ru_exe_options){.threads = 1}, &exe, &l.err), l.err);
+        float *xs = ru_exe_input(exe, f.inputs[0]), *ws = ru_exe_input(exe, f.inputs[1]);
+        for (int64_t i = 0; i < ROWS * depth; i++) {
+            xs[i] = 0.02F * (float)(i % 37 - 20);
+        }
+        for (int64_t i = 0; i < depth * COLS; i++) {
+            ws[i] = 0.01F * (float)(i % 41 - 17);
+        }
+        assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &l.err), l.err);
+        const float *ys = ru_exe_output(exe, f.outputs[0]);
+        for (int64_t i = 0; i < ROWS * COLS; i++) {
+            int64_t sum = 0;
+            for (int64_t p = 0; p < depth; p++) {
+                sum += ((i / COLS * depth + p) % 37 - 20) * ((p * COLS + i % COLS) % 41 - 17);
+            }
+            assert_true(fabs((double)ys[i] - 0.0002 * (double)sum) < 1e-5);
+        }
+        ru_exe_close(exe);
+        ru_arena_fini(&l.a);
+    }
+}
+
 RU_TESTS(test_int8, cmocka_unit_test(a_quantised_model_runs_on_bytes),
-         cmocka_unit_test(unsigned_weights_stay_exact))
+         cmocka_unit_test(unsigned_weights_stay_exact),
+         cmocka_unit_test(given_sides_multiply_as_integers))

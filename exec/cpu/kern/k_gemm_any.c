@@ -158,7 +158,7 @@ static void block(const ru_kern_gemm64 *g, int64_t k0, int64_t kc, int64_t i0, i
  * y(i, c) = alpha * (sum over p of M(i, p) x(p, c)) of few c; memory decides: each number of M is
  * used a few times only. */
 
-enum { LINES = GEMM_BYTES == 64 ? 4 : 2, TERMS = 8, FEW_AT_ONCE = 3, FEW_MOST = 8 };
+enum { LINES = GEMM_BYTES == 64 ? 4 : 2, TERMS = 8, FEW_PAIRS = 3, FEW_AT_ONCE = 6, FEW_MOST = 8 };
 
 /* Of few results: numbers of x of one c stand side by side, k_most apart for the next c. */
 typedef struct thin_call {
@@ -239,26 +239,27 @@ RU_KERN_INLINE square_v rows_sum(const square_v row[SQUARE])
 }
 
 /* M(i, p) = m[i * step + p]: vectors of sums of some lines, their number and that of c constant.
- * Each result has two, whatever stands beside it. */
+ * Each result has two if n is small, else one, whatever lines stand beside it. */
 RU_KERN_INLINE void lines_some(const int64_t lines, const int64_t n, const thin_call *f,
                                const GEMM_T *m, int64_t step, square_v (*row)[SQUARE])
 {
+    const int64_t sums = n <= FEW_PAIRS ? 2 : 1;
     gemm_v v[LINES][FEW_AT_ONCE][2] = {{{{0}}}};
     int64_t p = 0, k = f->k;
-    for (; p + 2 * GEMM_W <= k; p += 2 * GEMM_W) {
+    for (; p + sums * GEMM_W <= k; p += sums * GEMM_W) {
 #pragma GCC unroll 8
-        for (int64_t c = 0; c < 2 * n; c++) {
-            const int64_t at = p + c % 2 * GEMM_W;
-            const gemm_v by = vload(f->x + c / 2 * f->k_most + at);
+        for (int64_t c = 0; c < sums * n; c++) {
+            const int64_t at = p + c % sums * GEMM_W;
+            const gemm_v by = vload(f->x + c / sums * f->k_most + at);
 #pragma GCC unroll 4
             for (int64_t r = 0; r < lines; r++) {
-                v[r][c / 2][c % 2] += vload(m + r * step + at) * by;
+                v[r][c / sums][c % sums] += vload(m + r * step + at) * by;
             }
         }
     }
     for (; p < k; p += GEMM_W) {
         const bool all = p + GEMM_W <= k;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int64_t c = 0; c < n; c++) {
             const GEMM_T *x = f->x + c * f->k_most + p;
             const gemm_v by = all ? vload(x) : load_some(x, k - p);
@@ -269,7 +270,7 @@ RU_KERN_INLINE void lines_some(const int64_t lines, const int64_t n, const thin_
             }
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int64_t c = 0; c < n; c++) {
 #pragma GCC unroll 4
         for (int64_t r = 0; r < lines; r++) {
@@ -330,12 +331,19 @@ RU_KERN_INLINE void lines_few(const int64_t n, const thin_call *f, const GEMM_T 
 
 static void lines_sum(int64_t n, const thin_call *f, const GEMM_T *m, int64_t step, int64_t outs)
 {
-    if (n == 1) {
-        lines_few(1, f, m, step, outs);
-    } else if (n == 2) {
-        lines_few(2, f, m, step, outs);
-    } else {
-        lines_few(3, f, m, step, outs);
+#define LINES_CASE(n)                   \
+    case n:                             \
+        lines_few(n, f, m, step, outs); \
+        break;
+    switch (n) {
+        LINES_CASE(1)
+        LINES_CASE(2)
+        LINES_CASE(3)
+        LINES_CASE(4)
+        LINES_CASE(5)
+    default:
+        lines_few(FEW_AT_ONCE, f, m, step, outs);
+        break;
     }
 }
 
@@ -662,7 +670,7 @@ static int64_t flat(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, GEMM_T *wor
 static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, int64_t c_first,
                  int64_t c_end, GEMM_T *work)
 {
-    enum { WAIT = 512, K_MOST = (ANY_WORK - WAIT) / FEW_MOST, NEAR = 1 << 17 };
+    enum { WAIT = 512, K_MOST = (ANY_WORK - WAIT) / FEW_MOST / GEMM_W * GEMM_W, NEAR = 1 << 17 };
     const GEMM_T *m = (const void *)(column ? g->a : g->b);
     const GEMM_T *x = (const void *)(column ? g->b : g->a);
     const int64_t line = column ? g->a_row : g->b_col, along = column ? g->a_col : g->b_row;
@@ -678,14 +686,15 @@ static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, i
                        .y_next = column ? 1 : g->c_row,
                        .alpha = (GEMM_T)g->alpha,
                        .add = k0 > 0};
+        const int64_t apart = (f.k + GEMM_W - 1) / GEMM_W * GEMM_W; /* so that lines are aligned */
         for (int64_t c = 0; x_step != 1 && c < c_end - c_first; c++) {
             for (int64_t p = 0; p < f.k; p++) {
-                work[WAIT + c * f.k + p] = f.x[c * x_next + p * x_step];
+                work[WAIT + c * apart + p] = f.x[c * x_next + p * x_step];
             }
         }
         if (x_step != 1) {
             f.x = work + WAIT;
-            f.k_most = f.k;
+            f.k_most = apart;
         }
         const GEMM_T *near_x = f.x;
         int64_t step = i1 - i0; /* lines stay in a near cache from one group of c to the next */
@@ -695,8 +704,8 @@ static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, i
         for (int64_t i = i0; i < i1; i += step) {
             const GEMM_T *from = m + i * line + k0 * along;
             const int64_t outs = kv_min_i64(step, i1 - i);
-            for (int64_t c = c_first; c < c_end; c += FEW_AT_ONCE) {
-                const int64_t n = kv_min_i64(FEW_AT_ONCE, c_end - c);
+            for (int64_t c = c_first, n; c < c_end; c += n) {
+                n = c_end - c <= FEW_AT_ONCE ? c_end - c : (c_end - c) / 2; /* 8: 4 and 4 */
                 f.x = near_x + (c - c_first) * f.k_most;
                 f.y = ((GEMM_T *)(void *)g->c) + i * f.y_step + c * f.y_next;
                 if (lines && one && short_column(&f, from, line, outs)) {
