@@ -117,6 +117,10 @@ def products():
     case("Gemm", "f32", SQUARE, lambda n: [normal((8, n)), Const(normal((n, n))), Const(normal(n))], transB=1)
     case("Gemm", "f64", SQUARE,
          lambda n: [normal((8, n), np.float64), Const(normal((n, n), np.float64))])
+    for label, b in (("u8-i8", np.int8), ("u8-u8", np.uint8)):
+        case("MatMulInteger", label, SQUARE, lambda n, b=b: [
+            whole((n, n), 256, np.uint8), whole((n, n), np.iinfo(b).max + 1, b, np.iinfo(b).min),
+            Const(np.uint8(120)), Const(b(7))])
     case("Einsum", "f32", SEQUENCE, lambda s: [normal(s), normal(s)], equation="bik,bjk->bij")
 
 
