@@ -85,6 +85,8 @@ static void test_send_buffer(void **state)
         assert_true(held * 2 / 3 <= window); /* one chunk on its way when the next is asked for */
         assert_true(held * 2 / 3 >= window * 15 / 16);
     }
+    assert_int_equal(rui_sndbuf_bytes(16 << 10, 501, 1e6), 256 << 10);
+    assert_int_equal(rui_sndbuf_bytes(16 << 10, 500, 1e6), 12 << 10);
     /* 10 ms at 119.5 MB/s: one and a half times what the path holds. */
     int64_t path = rui_sndbuf_bytes(64 << 10, 10000, 119.5e6);
     assert_true(path > 1790000 && path < 1800000);
