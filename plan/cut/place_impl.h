@@ -44,12 +44,16 @@ typedef struct rui_place_room {
     uint32_t *cause;             /* [n] the op whose end it waited for; RUI_PLACE_NONE */
     int64_t *send_at, *send_end; /* [m] */
     uint32_t *send_before;       /* [m] the transfer before it on its link */
+    uint32_t *send_after;        /* [m] and behind it; RUI_PLACE_NONE */
+    uint32_t *run_first;         /* [m] of the last of transfers without a gap: the first of them */
+    uint32_t *run_last;          /* [m] of the first of them: the last */
     int64_t *dev_free;           /* [n_devs] */
     uint32_t *dev_last;          /* [n_devs] */
     uint32_t *op_before;         /* [n] the op before it on its device */
     uint32_t *link_last;         /* [n_devs, n_devs] */
     uint32_t *carried;           /* [n_values, n_devs] the edge that brought it; RUI_PLACE_NONE */
     uint32_t *crossing;          /* [most inputs of an op] transfers of the op put last */
+    uint32_t *merged;            /* [the same] room to sort them */
     uint32_t n_crossing;
     int64_t work;
 } rui_place_room;

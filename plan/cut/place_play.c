@@ -17,16 +17,21 @@ bool rui_place_room_new(const rui_place *g, ru_arena *a, rui_place_room *r)
                           .send_at = RU_NEW(a, int64_t, g->m),
                           .send_end = RU_NEW(a, int64_t, g->m),
                           .send_before = RU_NEW(a, uint32_t, g->m),
+                          .send_after = RU_NEW(a, uint32_t, g->m),
+                          .run_first = RU_NEW(a, uint32_t, g->m),
+                          .run_last = RU_NEW(a, uint32_t, g->m),
                           .dev_free = RU_NEW(a, int64_t, g->n_devs),
                           .dev_last = RU_NEW(a, uint32_t, g->n_devs),
                           .op_before = RU_NEW(a, uint32_t, g->n),
                           .link_last = RU_NEW(a, uint32_t, (int64_t)g->n_devs * g->n_devs),
                           .carried = RU_NEW(a, uint32_t, (int64_t)g->n_values * g->n_devs),
-                          .crossing = RU_NEW(a, uint32_t, most)};
+                          .crossing = RU_NEW(a, uint32_t, most),
+                          .merged = RU_NEW(a, uint32_t, most)};
     return r->start != NULL && r->finish != NULL && r->cause != NULL && r->send_at != NULL &&
            r->send_end != NULL && r->send_before != NULL && r->dev_free != NULL &&
            r->dev_last != NULL && r->op_before != NULL && r->link_last != NULL &&
-           r->carried != NULL && r->crossing != NULL;
+           r->carried != NULL && r->crossing != NULL && r->send_after != NULL &&
+           r->run_first != NULL && r->run_last != NULL && r->merged != NULL;
 }
 
 void rui_place_clear(const rui_place *g, rui_place_room *r)
@@ -46,12 +51,35 @@ static uint32_t *carrier(const rui_place *g, rui_place_room *r, uint32_t e, uint
     return v > 0 ? &r->carried[(size_t)v * g->n_devs + dev] : NULL;
 }
 
-/* The first gap of the link that holds the transfer. */
+/* Transfers of a link without a gap between them are a run: nothing fits inside of it, so a search
+ * for a gap goes from run to run. Its ends know each other. */
+static void join_runs(rui_place_room *r, uint32_t e, uint32_t before, uint32_t behind)
+{
+    bool joins = before != RUI_PLACE_NONE && r->send_end[before] == r->send_at[e];
+    bool joined = behind != RUI_PLACE_NONE && r->send_end[e] == r->send_at[behind];
+    uint32_t first = joins ? r->run_first[before] : e, last = joined ? r->run_last[behind] : e;
+    r->run_first[last] = first;
+    r->run_last[first] = last;
+}
+
+/* What join_runs overwrote when e came last. */
+static void part_runs(rui_place_room *r, uint32_t e, uint32_t before, uint32_t behind)
+{
+    if (behind != RUI_PLACE_NONE && r->send_end[e] == r->send_at[behind]) {
+        r->run_first[r->run_last[behind]] = behind;
+    }
+    if (before != RUI_PLACE_NONE && r->send_end[before] == r->send_at[e]) {
+        r->run_last[r->run_first[before]] = before;
+    }
+}
+
+/* The first gap of the link that holds the transfer, which takes more than no time. */
 static int64_t book(rui_place_room *r, uint32_t link, uint32_t e, int64_t ready, int64_t took)
 {
     uint32_t at = r->link_last[link], later = RUI_PLACE_NONE, before = at, behind = RUI_PLACE_NONE;
     int64_t start = at != RUI_PLACE_NONE && r->send_end[at] > ready ? r->send_end[at] : ready;
     while (at != RUI_PLACE_NONE && r->send_end[at] > ready) {
+        at = r->run_first[at];
         uint32_t q = r->send_before[at];
         int64_t s = q != RUI_PLACE_NONE && r->send_end[q] > ready ? r->send_end[q] : ready;
         later = at;
@@ -63,14 +91,35 @@ static int64_t book(rui_place_room *r, uint32_t link, uint32_t e, int64_t ready,
         at = q;
     }
     r->send_before[e] = before;
-    if (behind == RUI_PLACE_NONE) {
-        r->link_last[link] = e;
-    } else {
-        r->send_before[behind] = e;
+    r->send_after[e] = behind;
+    if (before != RUI_PLACE_NONE) {
+        r->send_after[before] = e;
     }
+    *(behind == RUI_PLACE_NONE ? &r->link_last[link] : &r->send_before[behind]) = e;
     r->send_at[e] = start;
     r->send_end[e] = start + took;
+    join_runs(r, e, before, behind);
     return start + took;
+}
+
+/* By the time they get ready, earlier edges first: runs of 1, 2, 4, ... are merged. */
+static void sort_crossing(const rui_place *g, rui_place_room *r, uint32_t n)
+{
+    for (uint32_t size = 1; size < n; size *= 2) {
+        const uint32_t *at = r->crossing;
+        for (uint32_t first = 0, k = 0; first < n; first += 2 * size) {
+            uint32_t a = first, middle = first + size < n ? first + size : n;
+            uint32_t b = middle, end = middle + size < n ? middle + size : n;
+            while (k < end) {
+                bool left = b == end ||
+                            (a < middle && r->finish[g->from[at[a]]] <= r->finish[g->from[at[b]]]);
+                r->merged[k++] = left ? at[a++] : at[b++];
+            }
+        }
+        uint32_t *other = r->crossing;
+        r->crossing = r->merged;
+        r->merged = other;
+    }
 }
 
 void rui_place_put(const rui_place *g, const uint32_t *unit_dev, uint32_t i, uint32_t dev,
@@ -81,17 +130,13 @@ void rui_place_put(const rui_place *g, const uint32_t *unit_dev, uint32_t i, uin
     for (uint32_t x = g->in_at[i]; x < g->in_at[i + 1]; x++) {
         uint32_t e = g->in_edge[x], j = g->from[e];
         if (unit_dev[g->unit[j]] != dev) {
-            /* By the time they get ready, earlier edges first. */
-            uint32_t k = n_crossing++;
-            for (; k > 0 && r->finish[g->from[r->crossing[k - 1]]] > r->finish[j]; k--) {
-                r->crossing[k] = r->crossing[k - 1];
-            }
-            r->crossing[k] = e;
+            r->crossing[n_crossing++] = e;
         } else if (r->finish[j] > ready) {
             ready = r->finish[j];
             cause = j;
         }
     }
+    sort_crossing(g, r, n_crossing);
     for (uint32_t k = 0; k < n_crossing; k++) {
         uint32_t e = r->crossing[k], j = g->from[e], from = unit_dev[g->unit[j]];
         int64_t took = rui_place_send(g, e, from, dev), there = r->finish[j];
@@ -129,16 +174,18 @@ void rui_place_unput(const rui_place *g, const uint32_t *unit_dev, uint32_t i, u
     r->dev_free[dev] = before != RUI_PLACE_NONE ? r->finish[before] : 0;
     for (uint32_t k = r->n_crossing; k-- > 0;) {
         uint32_t e = r->crossing[k], from = unit_dev[g->unit[g->from[e]]];
-        uint32_t *at = &r->link_last[from * g->n_devs + dev], *by = carrier(g, r, e, dev);
+        uint32_t *last = &r->link_last[from * g->n_devs + dev], *by = carrier(g, r, e, dev);
         bool own = by == NULL || *by == e;
         if (rui_place_send(g, e, from, dev) > 0 && own) {
             if (by != NULL) {
                 *by = RUI_PLACE_NONE;
             }
-            while (*at != e) {
-                at = &r->send_before[*at];
+            uint32_t q = r->send_before[e], behind = r->send_after[e];
+            part_runs(r, e, q, behind);
+            *(behind == RUI_PLACE_NONE ? last : &r->send_before[behind]) = q;
+            if (q != RUI_PLACE_NONE) {
+                r->send_after[q] = behind;
             }
-            *at = r->send_before[e];
         }
     }
 }
