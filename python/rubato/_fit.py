@@ -8,7 +8,7 @@ import torch
 
 from . import _array, _call
 from ._call import Arena, check, ffi, lib, path_bytes, text
-from ._compile import _check, _export
+from ._compile import _check, _export, must_be
 
 _TYPES = {torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8",
           torch.int8: "i8", torch.bool: "bool"}
@@ -198,6 +198,7 @@ class _Step:
 class _Trainer:
     def __init__(self, model, loss, optimizer, threads):
         _check(model)
+        must_be(optimizer, torch.optim.Optimizer, "optimizer")
         self.model, self.optimizer, self.threads, self.keep = model, optimizer, threads, []
         self.loss, self.kind, self.smoothing = _loss_of(loss)
         self.figures, self.lr = _optimizer_of(optimizer), float(optimizer.param_groups[0]["lr"])

@@ -117,6 +117,7 @@ class _Member:
 
     def __init__(self, model, opt, loader, scheduler, seed, epochs, where, noise):
         device = _check_tensors(model, opt)
+        must_be(loader, torch.utils.data.DataLoader, "loader")
         _make_slots(opt)
         self.away = _away(device)
         self.opt, self.scheduler, self.where = opt, scheduler, where or place()

@@ -86,6 +86,7 @@ class Compile(unittest.TestCase):
             self.assertRaises(TypeError, rt.fit, thing, [], torch.nn.MSELoss(), torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
             self.assertRaises(TypeError, rt.elastic, thing, thing, [])
             self.assertRaises(TypeError, rt.elastic, torch.nn.Linear(2, 2), thing, [])
+            self.assertRaises(TypeError, rt.fit, torch.nn.Linear(2, 2), [], torch.nn.MSELoss(), thing)
         self.assertRaises(rubato.UnsupportedError, rt.compile, torch.nn.Linear(2, 2), torch.ones(2, 2, device="meta"))
 
 
