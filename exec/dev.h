@@ -57,9 +57,9 @@ typedef struct rui_dev_value {
     bool shared;    /* the memory is that of rui_dev_in.share */
 } rui_dev_value;
 
-/* Measured time of one step. */
+/* Measured time of one step. Steps count by themselves: a run that ended early has some of them. */
 typedef struct rui_step_time {
-    int64_t ns_sum, ns_min, ns_max;
+    int64_t n, ns_sum, ns_min, ns_max;
     double ns_squares;
 } rui_step_time;
 
@@ -124,14 +124,13 @@ struct rui_dev_ops {
                       void *into, ru_err *err);
     ru_status (*write)(rui_dev *d, ru_value_id v, int64_t offset_bytes, int64_t size_bytes,
                        const void *from, ru_err *err);
-    /* Reports. `times` [n_steps] of `runs` runs. */
+    /* Reports. `times` [n_steps]. */
     const char *(*label)(const rui_dev *d, uint32_t step);  /* of its operator */
     const char *(*kernel)(const rui_dev *d, uint32_t step); /* what runs it */
     const char *(*node)(const rui_dev *d, uint32_t step);   /* its name in the graph, or "" */
     void (*stats)(const rui_dev *d, ru_exe_stats *into);    /* what exe.c does not know itself */
-    const char *(*print)(const rui_dev *d, const rui_step_time *times, int64_t runs,
-                         ru_arena *arena);
-    ru_status (*facts)(const rui_dev *d, const rui_step_time *times, int64_t runs, ru_arena *arena,
+    const char *(*print)(const rui_dev *d, const rui_step_time *times, ru_arena *arena);
+    ru_status (*facts)(const rui_dev *d, const rui_step_time *times, ru_arena *arena,
                        ru_op_fact **ops, ru_err *err); /* [n_steps] */
     void (*rest)(rui_dev *d);                          /* ru_exe_rest; NULL: it keeps all */
     /* Of a graph without states. NULL: every run may read all constants. */

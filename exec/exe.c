@@ -477,8 +477,9 @@ static ru_status run_range(ru_exe *e, uint32_t begin, uint32_t end, const ru_run
 void rui_step_took(rui_step_time *t, int64_t ns)
 {
     RU_DCHECK(ns >= 0);
-    t->ns_min = t->ns_sum == 0 || ns < t->ns_min ? ns : t->ns_min;
+    t->ns_min = t->n == 0 || ns < t->ns_min ? ns : t->ns_min;
     t->ns_max = ns > t->ns_max ? ns : t->ns_max;
+    t->n++;
     t->ns_sum += ns;
     t->ns_squares += (double)ns * (double)ns;
 }
@@ -520,8 +521,6 @@ static ru_status run_watched(ru_exe *e, uint32_t begin, uint32_t end, const ru_r
             before = after;
         }
     }
-    bool ended = begin < end && end == e->dev->n_steps; /* later phases may be empty */
-    e->profiled += profile && ended ? 1 : 0;
     return RU_OK;
 }
 
@@ -537,7 +536,6 @@ void ru_exe_profile(ru_exe *e, bool on)
 {
     e->opt.profile = on;
     if (on) {
-        e->profiled = 0;
         memset(e->times, 0, e->dev->n_steps * sizeof *e->times);
     }
 }
@@ -774,13 +772,13 @@ void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
 
 const char *ru_exe_print(const ru_exe *e, ru_arena *arena)
 {
-    return e->ops->print(e->dev, e->times, e->profiled, arena);
+    return e->ops->print(e->dev, e->times, arena);
 }
 
 ru_status ru_exe_ops(const ru_exe *e, uint32_t rank, ru_arena *arena, ru_op_fact **ops, uint32_t *n,
                      ru_err *err)
 {
-    RU_TRY(e->ops->facts(e->dev, e->times, e->profiled, arena, ops, err));
+    RU_TRY(e->ops->facts(e->dev, e->times, arena, ops, err));
     for (uint32_t i = 0; i < e->dev->n_steps; i++) {
         (*ops)[i].rank = rank;
     }

@@ -69,7 +69,6 @@ struct ru_exe {
     ru_run_input *kept; /* [outer->n_inputs] where it reads its inputs */
     exe_update update;
     int64_t flops, open_ns, copied_bytes;
-    int64_t profiled;     /* runs measured */
     ru_phase next;        /* the phase that may follow */
     rui_step_time *times; /* [n_steps] */
     ru_recorder *recorder;

@@ -190,7 +190,6 @@ static void count_times(ru_exe *e)
     for (uint32_t i = e->dev->update_from; measured && i < e->dev->n_steps; i++) {
         rui_step_took(&e->times[i], e->update.ns[i]);
     }
-    e->profiled += measured ? 1 : 0;
 }
 
 ru_status ru_exe_update_keep(ru_exe *e, ru_err *err)

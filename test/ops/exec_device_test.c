@@ -190,19 +190,18 @@ static void plain_stats(const rui_dev *d, ru_exe_stats *into)
     into->n_prepared = of_const(d)->prepared;
 }
 
-static const char *plain_print(const rui_dev *d, const rui_step_time *times, int64_t runs,
-                               ru_arena *arena)
+static const char *plain_print(const rui_dev *d, const rui_step_time *times, ru_arena *arena)
 {
     ru_text t = ru_text_arena(arena);
     for (uint32_t i = 0; i < d->n_steps; i++) {
         ru_text_putf(&t, "%s %lld\n", plain_label(d, i),
-                     runs > 0 ? (long long)(times[i].ns_sum / runs) : 0);
+                     times[i].n > 0 ? (long long)(times[i].ns_sum / times[i].n) : 0);
     }
     return t.p;
 }
 
-static ru_status plain_facts(const rui_dev *d, const rui_step_time *times, int64_t runs,
-                             ru_arena *arena, ru_op_fact **ops, ru_err *err)
+static ru_status plain_facts(const rui_dev *d, const rui_step_time *times, ru_arena *arena,
+                             ru_op_fact **ops, ru_err *err)
 {
     (void)err;
     *ops = RU_NEW(arena, ru_op_fact, d->n_steps);
@@ -213,7 +212,7 @@ static ru_status plain_facts(const rui_dev *d, const rui_step_time *times, int64
                                  .shapes = "",
                                  .node = plain_node(d, i),
                                  .device_type = d->ops->name,
-                                 .took = {.count = runs, .min_ns = times[i].ns_min}};
+                                 .took = {.count = times[i].n, .min_ns = times[i].ns_min}};
     }
     return RU_OK;
 }

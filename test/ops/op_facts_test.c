@@ -226,25 +226,35 @@ static void test_installed_plans_can_be_made_again(void **state)
     close_net(&t);
 }
 
+/* Open Tanh, and Exp of its result if `more`, whose forward part is Tanh. */
+static void open_forward(net *t, bool more)
+{
+    ru_err err = {0};
+    ru_graph g;
+    ru_build b;
+    const int64_t dim = 5;
+    ru_arena_init(&t->arena, 0);
+    assert_ok(ru_graph_init(&g, &t->arena, "forward", &err), err);
+    ru_build_init(&b, &g);
+    ru_value_id x = ru_build_input(&b, "x", ru_type_make(RU_F32, 1, &dim));
+    ru_value_id y = ru_build_op1(&b, RU_OP_Tanh, x, NULL);
+    ru_build_output(&b, y, "y");
+    if (more) {
+        ru_build_output(&b, ru_build_op1(&b, RU_OP_Exp, y, NULL), "z");
+    }
+    assert_ok(ru_build_finish(&b, &err), err);
+    const ru_exe_options opt = {
+        .threads = 1, .profile = true, .two_phase = true, .forward = &y, .n_forward = 1};
+    assert_ok(ru_exe_open(&g, &opt, &t->exe, &err), err);
+}
+
 /* A step without a backward part and an update ends once, with its forward part. */
 static void test_empty_phases_are_no_runs(void **state)
 {
     (void)state;
     net t;
     ru_err err = {0};
-    ru_graph g;
-    ru_build b;
-    const int64_t dim = 5;
-    ru_arena_init(&t.arena, 0);
-    assert_ok(ru_graph_init(&g, &t.arena, "forward", &err), err);
-    ru_build_init(&b, &g);
-    ru_value_id x = ru_build_input(&b, "x", ru_type_make(RU_F32, 1, &dim));
-    ru_value_id y = ru_build_op1(&b, RU_OP_Tanh, x, NULL);
-    ru_build_output(&b, y, "y");
-    assert_ok(ru_build_finish(&b, &err), err);
-    const ru_exe_options opt = {
-        .threads = 1, .profile = true, .two_phase = true, .forward = &y, .n_forward = 1};
-    assert_ok(ru_exe_open(&g, &opt, &t.exe, &err), err);
+    open_forward(&t, false);
     for (uint32_t k = 0; k < 3; k++) {
         assert_ok(ru_exe_phase(t.exe, RU_PHASE_FORWARD, NULL, &err), err);
         assert_ok(ru_exe_phase(t.exe, RU_PHASE_BACKWARD, NULL, &err), err);
@@ -256,7 +266,30 @@ static void test_empty_phases_are_no_runs(void **state)
     close_net(&t);
 }
 
+/* Runs that ended behind their forward part count for its ops, and for no others. */
+static void test_ops_of_runs_that_did_not_end(void **state)
+{
+    (void)state;
+    net t;
+    ru_err err = {0};
+    open_forward(&t, true);
+    for (uint32_t k = 0; k < 5; k++) {
+        assert_ok(ru_exe_phase(t.exe, RU_PHASE_FORWARD, NULL, &err), err);
+    }
+    assert_ok(ru_exe_phase(t.exe, RU_PHASE_BACKWARD, NULL, &err), err);
+    assert_ok(ru_exe_phase(t.exe, RU_PHASE_UPDATE, NULL, &err), err);
+    assert_ok(ru_exe_ops(t.exe, 0, &t.arena, &t.ops, &t.n, &err), err);
+    assert_int_equal(t.n, 2);
+    for (uint32_t i = 0; i < t.n; i++) {
+        const ru_fact *f = &t.ops[i].took;
+        assert_int_equal(f->count, i == 0 ? 5 : 1);
+        assert_true(f->mean_ns >= (double)f->min_ns && f->mean_ns <= (double)f->max_ns);
+    }
+    close_net(&t);
+}
+
 RU_TESTS(test_op_facts, cmocka_unit_test(test_empty_phases_are_no_runs),
+         cmocka_unit_test(test_ops_of_runs_that_did_not_end),
          cmocka_unit_test(test_steps_wait_for_what_they_read),
          cmocka_unit_test(test_the_list_is_facts), cmocka_unit_test(test_ids_of_lists),
          cmocka_unit_test(test_installed_plans_can_be_made_again))

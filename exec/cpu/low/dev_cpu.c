@@ -581,16 +581,15 @@ static void stats(const rui_dev *d, ru_exe_stats *into)
     into->io_bytes = lo->io_bytes;
 }
 
-static const char *print(const rui_dev *d, const rui_step_time *times, int64_t runs,
-                         ru_arena *arena)
+static const char *print(const rui_dev *d, const rui_step_time *times, ru_arena *arena)
 {
-    return rui_low_print(&of_const(d)->lo, times, runs, d->slow, arena);
+    return rui_low_print(&of_const(d)->lo, times, d->slow, arena);
 }
 
-static ru_status facts(const rui_dev *d, const rui_step_time *times, int64_t runs, ru_arena *arena,
+static ru_status facts(const rui_dev *d, const rui_step_time *times, ru_arena *arena,
                        ru_op_fact **ops, ru_err *err)
 {
-    return rui_low_ops(&of_const(d)->lo, d->ops->name, times, runs, arena, ops, err);
+    return rui_low_ops(&of_const(d)->lo, d->ops->name, times, arena, ops, err);
 }
 
 static ru_status guards(const rui_dev *d, ru_err *err)

@@ -158,12 +158,12 @@ void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in);
 
 const char *rui_step_label(const rui_low *lo, const rui_step_rec *r);
 uint64_t rui_low_id(const rui_low *lo);
-/* `times` [run.n] of `runs` runs. */
-const char *rui_low_print(const rui_low *lo, const rui_step_time *times, int64_t runs,
-                          const char *slow, ru_arena *arena);
+/* `times` [run.n]. */
+const char *rui_low_print(const rui_low *lo, const rui_step_time *times, const char *slow,
+                          ru_arena *arena);
 RU_MUST_USE ru_status rui_low_ops(const rui_low *lo, const char *device_type,
-                                  const rui_step_time *times, int64_t runs, ru_arena *arena,
-                                  ru_op_fact **ops, ru_err *err); /* [run.n] */
+                                  const rui_step_time *times, ru_arena *arena, ru_op_fact **ops,
+                                  ru_err *err); /* [run.n] */
 /* Before results share the memory of operands: who makes each buffer. */
 void rui_low_note_makers(rui_low *lo);
 

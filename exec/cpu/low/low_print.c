@@ -31,8 +31,7 @@ void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in)
     lo->plans[lo->n_plans++] = (ru_exe_plan){policy, in};
 }
 
-static void print_step(const rui_low *lo, uint32_t i, const rui_step_time *took, int64_t runs,
-                       ru_text *t)
+static void print_step(const rui_low *lo, uint32_t i, const rui_step_time *took, ru_text *t)
 {
     const rui_step_rec *r = &lo->run.at[i];
     const ru_node *n = r->node == 0 ? NULL : &lo->g->nodes[r->node];
@@ -50,10 +49,10 @@ static void print_step(const rui_low *lo, uint32_t i, const rui_step_time *took,
         ru_text_putf(t, "  %s",
                      ru_type_print(lo->g, &lo->g->values[n->out[0].v].type, type, sizeof type));
     }
-    if (runs > 0) {
-        ru_text_putf(t, "  %.1f us", (double)took->ns_sum / 1e3 / (double)runs);
-        if (n != NULL && took->ns_sum > 0) {
-            double per_run = (double)took->ns_sum / (double)runs;
+    if (took->n > 0) {
+        double per_run = (double)took->ns_sum / (double)took->n;
+        ru_text_putf(t, "  %.1f us", per_run / 1e3);
+        if (n != NULL && per_run > 0) {
             ru_text_putf(t, " %.0f GFLOP/s", (double)ru_node_flops(lo->g, n) / per_run);
         }
     }
@@ -82,12 +81,12 @@ static void print_plain(const rui_low *lo, ru_text *t)
     ru_text_put(t, n > 0 ? "\n" : " none\n");
 }
 
-const char *rui_low_print(const rui_low *lo, const rui_step_time *times, int64_t runs,
-                          const char *slow, ru_arena *arena)
+const char *rui_low_print(const rui_low *lo, const rui_step_time *times, const char *slow,
+                          ru_arena *arena)
 {
     ru_text t = ru_text_arena(arena);
     for (uint32_t i = 0; i < lo->run.n; i++) {
-        print_step(lo, i, &times[i], runs, &t);
+        print_step(lo, i, &times[i], &t);
     }
     if (lo->has_nn) {
         ru_text_putf(&t, "on reference kernels: %s\n", lo->n_slow > 0 ? slow : "none");
@@ -175,16 +174,16 @@ static int64_t bytes_of(const rui_low *lo, const rui_step *s)
     return bytes;
 }
 
-static ru_fact took_of(const rui_step_time *r, int64_t runs)
+static ru_fact took_of(const rui_step_time *r)
 {
-    if (runs == 0 || r->ns_sum == 0) {
+    if (r->n == 0 || r->ns_sum == 0) {
         return (ru_fact){0};
     }
-    ru_fact f = {.count = runs,
-                 .mean_ns = (double)r->ns_sum / (double)runs,
+    ru_fact f = {.count = r->n,
+                 .mean_ns = (double)r->ns_sum / (double)r->n,
                  .min_ns = r->ns_min,
                  .max_ns = r->ns_max};
-    double spread = r->ns_squares / (double)runs - f.mean_ns * f.mean_ns;
+    double spread = r->ns_squares / (double)r->n - f.mean_ns * f.mean_ns;
     f.stddev_ns = spread > 0 ? sqrt(spread) : 0;
     return f;
 }
@@ -233,7 +232,7 @@ static int64_t flops_of(const rui_low *lo, uint32_t node)
 }
 
 ru_status rui_low_ops(const rui_low *lo, const char *device_type, const rui_step_time *times,
-                      int64_t runs, ru_arena *arena, ru_op_fact **ops, ru_err *err)
+                      ru_arena *arena, ru_op_fact **ops, ru_err *err)
 {
     ru_op_fact *all = RU_NEW(arena, ru_op_fact, lo->run.n);
     bool *after = RU_NEW(arena, bool, lo->run.n);
@@ -244,7 +243,7 @@ ru_status rui_low_ops(const rui_low *lo, const char *device_type, const rui_step
         uint32_t node = lo->run.at[i].node;
         RU_TRY(one_op(lo, i, after, arena, &all[i], err));
         all[i].device_type = device_type;
-        all[i].took = took_of(&times[i], runs);
+        all[i].took = took_of(&times[i]);
         /* The arithmetic of a node of several steps is that of its last one. */
         bool last = node != 0;
         for (uint32_t k = i + 1; k < lo->run.n && last; k++) {
