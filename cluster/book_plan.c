@@ -19,7 +19,7 @@ static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was meas
 static const double demote_s = 57600;      /* of a journal that says nothing */
 /* A full search of a large cluster takes half a second. Between two of them a round begins with
  * what is in force: devices that are free go to who gains most, and a few moves follow for jobs
- * that wait. Moves of these, measured on a day of 1,000 nodes (docs/measured.md). */
+ * that wait. Moves of these, measured on a day of 1,000 nodes (docs/measured/cluster.md). */
 static const int64_t search_ns = 1800 * INT64_C(1000000000);
 enum { LARGE = 256, TRIES = 200, TRIES_JOB = 1000, TRIES_MAX = 4000 }; /* LARGE: jobs and nodes */
 

@@ -451,6 +451,19 @@ static void paths_bite(void)
     }
 }
 
+static void pages_bite(void)
+{
+    rui_tidy t = {.root = "/nowhere"};
+    ru_arena_init(&t.arena, 0);
+    t.found = ru_text_arena(&t.arena);
+    rui_tidy_page(&t, "docs/x.md",
+                  "`docs/none.md`\n```\n`docs/none.md`\n```\n`no/none.c`\n"
+                  "[a](none.md#b) [c](https://a.b) [d](#e)\n");
+    assert_string_equal(t.found.p, "docs/x.md:1: there is no docs/none.md\n"
+                                   "docs/x.md:6: the link to none.md leads nowhere\n");
+    rui_tidy_close(&t);
+}
+
 static void test_rules_bite(void **state)
 {
     (void)state;
@@ -512,12 +525,7 @@ static void test_rules_bite(void **state)
         }
         rui_tidy_close(&t);
     }
-    rui_tidy t = {.root = "/nowhere"};
-    ru_arena_init(&t.arena, 0);
-    t.found = ru_text_arena(&t.arena);
-    rui_tidy_page(&t, "docs/x.md", "`docs/none.md`\n```\n`docs/none.md`\n```\n`no/none.c`\n");
-    assert_string_equal(t.found.p, "docs/x.md:1: there is no docs/none.md\n");
-    rui_tidy_close(&t);
+    pages_bite();
     paths_bite();
     assert_true(rui_tidy_arrow("cost", "world") && !rui_tidy_arrow("world", "cost"));
     assert_false(rui_tidy_arrow("tool", "test"));

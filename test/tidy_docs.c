@@ -1,8 +1,10 @@
-/* Rules about the pages of docs/: the tour shows every folder, and files that a page names exist.
+/* Rules about the pages of docs/: the tour shows every folder, files that a page names or links
+ * exist, and a page is short enough to be read.
  */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "test/tidy.h"
 
@@ -37,6 +39,54 @@ static void check_picture(rui_tidy *t)
     }
 }
 
+enum { page_words = 2500 };
+
+/* Pages that have more words, and the most that each may have: these may only shrink. */
+static const struct {
+    const char *path;
+    uint32_t words;
+} long_pages[] = {
+    {"docs/job.md", 8000}, /* made from the table of job keys */
+    {"docs/elastic.md", 2520},      {"docs/library.md", 2520}, {"docs/measured/ops.md", 6300},
+    {"docs/measured/zoo.md", 2800}, {"docs/tour.md", 2750},
+};
+
+static void check_words(rui_tidy *t, const char *path, const char *text)
+{
+    uint32_t most = page_words, words = 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(long_pages); k++) {
+        most = strcmp(path, long_pages[k].path) == 0 ? long_pages[k].words : most;
+    }
+    for (const char *p = text; *p != '\0'; p++) {
+        words += strchr(" \n\t", *p) == NULL && strchr(" \n\t", p[1]) != NULL;
+    }
+    if (words > most) {
+        rui_tidy_breach(t, path, 1, "%u words (%u): split the page by its headings", words, most);
+    }
+}
+
+/* Check the links of `line` that name files: relative to the folder of the page. */
+static void check_links(rui_tidy *t, const char *path, ru_str line, uint32_t n)
+{
+    const char *slash = strrchr(path, '/');
+    int folder = slash != NULL ? (int)(slash - path) : 0;
+    for (int64_t at; (at = ru_str_find(line, "](")) >= 0;) {
+        line = ru_str_from(line, at + 2);
+        ru_str to = ru_str_n(line.p, 0);
+        while (to.n < line.n && strchr("#) ", to.p[to.n]) == NULL) {
+            to.n++;
+        }
+        if (to.n == 0 || ru_str_find(to, ":") >= 0) {
+            continue;
+        }
+        char full[4096];
+        snprintf(full, sizeof full, "%s/%.*s/%.*s", t->root, folder, path, RU_STR_ARG(to));
+        if (access(full, F_OK) != 0) {
+            rui_tidy_breach(t, path, n, "the link to %.*s leads nowhere", RU_STR_ARG(to));
+        }
+    }
+}
+
 void rui_tidy_page(rui_tidy *t, const char *path, const char *text)
 {
     ru_str rest = ru_str_c(text), line;
@@ -47,8 +97,10 @@ void rui_tidy_page(rui_tidy *t, const char *path, const char *text)
         }
         if (!code) {
             rui_tidy_paths(t, path, line, n);
+            check_links(t, path, line, n);
         }
     }
+    check_words(t, path, text);
 }
 
 static void check_folder(rui_tidy *t, const char *folder)
@@ -97,6 +149,7 @@ void rui_tidy_docs(rui_tidy *t)
     check_picture(t);
     check_policies(t);
     check_folder(t, "docs");
+    check_folder(t, "docs/measured");
     check_folder(t, "docs/policies");
     static const char *const pages[] = {"README.md", "CONTRIBUTING.md"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(pages); k++) {

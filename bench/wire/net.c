@@ -1,5 +1,5 @@
 /* rubato bench net: latency of urgent messages behind bulk in the network laboratory, and speed on
- * loopback beside gRPC and iperf3. docs/measured.md has the goals. */
+ * loopback beside gRPC and iperf3. docs/measured/transport.md has the goals. */
 #include "bench/wire/net.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The client library of federations: fed_own.sh PATH_OF_RUBATO SOURCE_DIR BUILD_DIR
 #
-#   1. The example of docs/fleet.md, built against an installed tree, is a client beside one of `rubato fed join`: the model is
+#   1. The example of docs/fleet-client.md, built against an installed tree, is a client beside one of `rubato fed join`: the model is
 #      that of a script (fed_mean.py) within 1e-5; with masked updates, too. The library is small, has no part of what computes,
 #      and shows its doors alone.
 #   2. Refusals: a wrong token, none, a model of another size, a larger one, no server, no samples. One sentence each.
@@ -39,10 +39,10 @@ nm -D --defined-only "$library" | awk '{ sub(/@@.*/, "", $3); print $3 }' | grep
 { grep -oE '\bru_fed_client_[a-z]+\(' "$(find "$work/root" -path '*/fleet/client.h')" | tr -d '('
     printf '%s\n' ru_err_set ru_err_wrap ru_panic ru_status_exit_code ru_status_name; } | sort -u >doors.txt
 cmp -s shows.txt doors.txt || fail "the library shows other doors than its header: $(diff shows.txt doors.txt)"
-sed -n '/^```c$/,/^```$/p' "$source/docs/fleet.md" | sed '/^```/d' >own.c
+sed -n '/^```c$/,/^```$/p' "$source/docs/fleet-client.md" | sed '/^```/d' >own.c
 cflags=$(pkg-config --cflags rubato-client) libs=$(pkg-config --libs rubato-client)
 # shellcheck disable=SC2086
-${CC:-cc} -std=c17 -O1 -Wall -Wextra -Wpedantic -Werror $cflags own.c -o own $libs -lm || { fail "the example of docs/fleet.md does not build"; exit 1; }
+${CC:-cc} -std=c17 -O1 -Wall -Wextra -Wpedantic -Werror $cflags own.c -o own $libs -lm || { fail "the example of docs/fleet-client.md does not build"; exit 1; }
 
 python3 "$here/fed_mean.py" make
 cat >job.yaml <<JOB

@@ -142,7 +142,7 @@ static void stand_back_one(void *self, uint32_t thread, uint32_t threads)
 }
 
 /* The team's threads run only while the server leaves their cores, so that the op under way stands
- * still when a batch begins (figures: docs/serve.md). */
+ * still when a batch begins (figures: docs/measured/serve.md). */
 static void stand_back(rui_beside *b, bool on)
 {
     ru_pool *same; /* a caller's pools of one size have one team */
