@@ -178,6 +178,30 @@ static void test_json_strings(void **state)
                              "\xef\xbf\xbd\\u0000z\"");
 }
 
+/* Our own conversions against those of the C library, whole and cut. */
+static void test_formats(void **state)
+{
+    (void)state;
+    const int64_t numbers[] = {0, 1, -1, 9, 10, -10, 99, INT64_MAX, INT64_MIN, 0xabcdef};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(numbers); k++) {
+        for (int64_t cap = 1; cap < 300; cap += cap < 120 ? 1 : 90) {
+            char got[400], want[400];
+            long long v = numbers[k];
+            ru_text t = ru_text_into(got, cap);
+#define FORMAT                                                                                     \
+    "%d|%u|%x|%lld|%llu|%016llx|%05d|%03lld|%c%%|%s|%.*s|%ld|%lu|%08x|%5.1f|%-4d|%+d|%zu|%s end",  \
+        (int)v, (unsigned)v, (unsigned)v, v, (unsigned long long)v, (unsigned long long)v, (int)v, \
+        v, 'x', "text", 3, "abcdef", (long)v, (unsigned long)v, (unsigned)v, 2.5, (int)v, (int)v,  \
+        sizeof v, "the"
+            ru_text_putf(&t, FORMAT);
+            int n = snprintf(want, (size_t)cap, FORMAT);
+#undef FORMAT
+            assert_string_equal(got, want);
+            assert_int_equal(t.cut, n >= cap);
+        }
+    }
+}
+
 static void test_json_writer(void **state)
 {
     (void)state;
@@ -237,7 +261,7 @@ static void test_patterns_with_stars(void **state)
 }
 
 RU_TESTS(base_str, cmocka_unit_test(test_short_numbers), cmocka_unit_test(test_patterns_with_stars),
-         cmocka_unit_test(test_json_writer), cmocka_unit_test(test_split_and_trim),
-         cmocka_unit_test(test_numbers_are_strict), cmocka_unit_test(test_nearest),
-         cmocka_unit_test(test_builder_cuts_or_grows),
+         cmocka_unit_test(test_formats), cmocka_unit_test(test_json_writer),
+         cmocka_unit_test(test_split_and_trim), cmocka_unit_test(test_numbers_are_strict),
+         cmocka_unit_test(test_nearest), cmocka_unit_test(test_builder_cuts_or_grows),
          cmocka_unit_test(test_shortest_doubles_read_back), cmocka_unit_test(test_json_strings))
