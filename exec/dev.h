@@ -117,6 +117,8 @@ struct rui_dev_ops {
     /* Steps read input `v` at `data`, row-major, from now on; NULL: at its own memory again. false:
      * they cannot, nothing changed. NULL: they never can. */
     bool (*place)(rui_dev *d, ru_value_id v, const void *data);
+    /* The same of output `k`, which steps write at `data`. */
+    bool (*place_output)(rui_dev *d, uint32_t k, void *data);
     /* Row-major memory of output `k` of the graph after a run. */
     void *(*output)(const rui_dev *d, uint32_t k);
     /* Copy bytes of a value from or to row-major memory, in the dtype of the graph. */

@@ -566,12 +566,12 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
     const ru_run_args none = {0};
     args = args == NULL ? &none : args;
     RU_TRY(rui_update_allows(e, end, err));
-    if (RU_LIKELY(args->n_inputs == 0)) {
+    if (RU_LIKELY(args->n_inputs + args->n_outputs == 0)) {
         return run_noted(e, begin, end, args, err);
     }
-    RU_TRY(rui_inputs_take(e, args, err));
+    RU_TRY(rui_places_take(e, args, err));
     ru_status st = run_noted(e, begin, end, args, err);
-    rui_inputs_back(e, args);
+    rui_places_back(e, args, st == RU_OK);
     return st;
 }
 

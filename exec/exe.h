@@ -96,6 +96,16 @@ typedef struct ru_run_input {
     const void *data;
 } ru_run_input;
 
+/* An output that one run computes where the caller wants it, row-major, of the output's type.
+ * Memory that does not stand at a multiple of RU_RUN_OUT_ALIGN bytes, and that of an output which
+ * shows an input, a constant or state, a part of something larger or the same as another one, or of
+ * an executable with gradients, two_phase or keep_temps, is filled by a copy: copied_bytes. */
+enum { RU_RUN_OUT_ALIGN = 64 };
+typedef struct ru_run_output {
+    ru_value_id output;
+    void *data;
+} ru_run_output;
+
 /* Arguments that change from run to run, besides inputs. */
 typedef struct ru_run_args {
     uint64_t seed;         /* of the job: keys the counter-based generator */
@@ -105,6 +115,10 @@ typedef struct ru_run_args {
      * ru_exe_input again, with any contents. */
     const ru_run_input *inputs; /* [n_inputs] */
     uint32_t n_inputs;
+    /* Memory apart from all inputs. After a run without failure the outputs stand there, and
+     * ru_exe_output of them has any contents. */
+    const ru_run_output *outputs; /* [n_outputs] */
+    uint32_t n_outputs;
 } ru_run_args;
 
 typedef struct ru_exe_stats {
@@ -116,7 +130,7 @@ typedef struct ru_exe_stats {
     int64_t alone_bound_bytes; /* option overlap: the same without it; else 0 */
     int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
     int64_t n_prepared;   /* steps so far that packed constants and state that is never updated */
-    int64_t copied_bytes; /* so far, of ru_run_args.inputs that could not be read in place */
+    int64_t copied_bytes; /* so far, of ru_run_args that could not be read or made in place */
     int64_t flops;        /* of one run */
     int64_t open_ns;
 } ru_exe_stats;
@@ -132,7 +146,7 @@ void ru_exe_close(ru_exe *e); /* NULL is fine */
 void *ru_exe_input(ru_exe *e, ru_value_id input);
 
 /* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices); RU_E_ARG for
- * ru_run_args.inputs that are none or stand there twice.
+ * ru_run_args.inputs and outputs that are none or stand there twice.
  *
  * oneDNN's maxima and fused activations turn NaN into a number. The processor records that such an
  * operation met one (ru_pool_invalid). A graph without updates then runs again on kernels that keep

@@ -103,10 +103,11 @@ RU_MUST_USE ru_status rui_update_possible(const ru_exe *e, ru_err *err);
 /* The first port at `step` or later. */
 uint32_t rui_ports_from(const exe_ports *p, uint32_t step);
 
-/* place.c: the inputs of `args` stand where the caller has them, or are copied; then they are
- * at their own memory again. Errors: RU_E_ARG, and nothing changed. */
-RU_MUST_USE ru_status rui_inputs_take(ru_exe *e, const ru_run_args *args, ru_err *err);
-void rui_inputs_back(ru_exe *e, const ru_run_args *args);
+/* place.c: inputs and outputs of `args` stand where the caller has them, or inputs are copied; then
+ * all are at their own memory again, and `done` outputs that stood there are copied. Errors:
+ * RU_E_ARG, and nothing changed. */
+RU_MUST_USE ru_status rui_places_take(ru_exe *e, const ru_run_args *args, ru_err *err);
+void rui_places_back(ru_exe *e, const ru_run_args *args, bool done);
 
 /* exe_nan.c: the judge's question after its step. */
 ru_status rui_exe_ask(ru_exe *e, ru_err *err);

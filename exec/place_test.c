@@ -1,4 +1,5 @@
-/* Inputs that a run reads where the caller has them: no copy, no memory, the bits of a copy. */
+/* Inputs that a run reads, and outputs that it makes, where the caller has them: no copy, no
+ * memory, the bits of a copy. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,49 @@ static void what_cannot_be_read_in_place_is_copied_and_counted(void **state)
     ru_arena_fini(&shows.arena);
 }
 
+/* Outputs stand in another piece of memory after each run and stay there; what shows an input or
+ * does not stand at a multiple of 64 bytes is copied. */
+static void an_output_is_made_where_the_caller_wants_it(void **state)
+{
+    (void)state;
+    net n;
+    ru_err err = {0};
+    make_net(&n, 64, true);
+    ru_exe *e = open_exe(&n, NULL);
+    float *x = ru_exe_input(e, n.x), *y = aligned_alloc(64, 6 * 64 * sizeof *y);
+    float *same = aligned_alloc(64, 64 * COLS * sizeof *same);
+    *(float *)ru_exe_input(e, n.bias) = 1;
+    for (int t = 0; t < 5; t++) {
+        for (int i = 0; i < 64 * COLS; i++) {
+            x[i] = (float)(t + i / COLS);
+        }
+        x[5] = t == 3 ? NAN : x[5]; /* it runs again, on kernels that keep NaN */
+        float *into = y + (ptrdiff_t)t * 64 + (t == 4 ? 1 : 0);
+        const ru_run_output out[] = {{n.y, into}, {n.g.outputs[1], same}};
+        const int64_t before = copied(e);
+        assert_ok(ru_exe_run(e, &(ru_run_args){.outputs = out, .n_outputs = 2}, &err), err);
+        assert_int_equal(copied(e) - before, (64 * COLS + (t == 4 ? 64 : 0)) * (int64_t)sizeof *y);
+        assert_memory_equal(same, x, sizeof *x * 64 * COLS);
+    }
+    for (int i = 0; i < 5 * 64; i++) {
+        float is = y[i + (i >= 4 * 64 ? 1 : 0)];
+        assert_true(i == 3 * 64 ? isnan(is) : is == (float)(i / 64 + i % 64 + 1));
+    }
+    assert_ok(ru_exe_run(e, NULL, &err), err); /* at its own memory again */
+    assert_true(((const float *)ru_exe_output(e, n.y))[1] == 6 && y[4 * 64 + 1] == 5);
+    const ru_run_output wrong[] = {{n.x, y}, {n.y, NULL}, {n.y, y}, {n.y, y}};
+    static const char *const why[] = {"is no output", "has no data", "is given twice"};
+    for (uint32_t k = 0; k < 3; k++) {
+        const ru_run_args args = {.outputs = &wrong[k], .n_outputs = k == 2 ? 2 : 1};
+        assert_int_equal(ru_exe_run(e, &args, &err), RU_E_ARG);
+        assert_non_null(strstr(err.text, why[k]));
+    }
+    free(same);
+    free(y);
+    ru_exe_close(e);
+    ru_arena_fini(&n.arena);
+}
+
 /* A run writes there before it has read all of it. */
 static void an_output_goes_in_again(void **state)
 {
@@ -248,6 +292,7 @@ static void twins_read_their_own_places(void **state)
 
 RU_TESTS(exec_place, cmocka_unit_test(a_large_input_is_not_copied),
          cmocka_unit_test(what_cannot_be_read_in_place_is_copied_and_counted),
+         cmocka_unit_test(an_output_is_made_where_the_caller_wants_it),
          cmocka_unit_test(an_output_goes_in_again),
          cmocka_unit_test(what_is_read_after_the_run_is_copied),
          cmocka_unit_test(twins_read_their_own_places))

@@ -60,7 +60,10 @@ ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx
 typedef struct ru_exe ru_exe;
 typedef struct { ru_device_kind device; ru_precision precision; uint32_t threads; ru_exe *share; ...; } ru_exe_options;
 typedef struct { ru_value_id input; const void *data; } ru_run_input;
-typedef struct { int64_t step; const ru_run_input *inputs; uint32_t n_inputs; ...; } ru_run_args;
+typedef struct { ru_value_id output; void *data; } ru_run_output;
+typedef struct {
+    int64_t step; const ru_run_input *inputs; uint32_t n_inputs; const ru_run_output *outputs; uint32_t n_outputs; ...;
+} ru_run_args;
 typedef struct { int64_t copied_bytes; ...; } ru_exe_stats;
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 typedef struct { const ru_exe_options *opt; ru_arrays *arrays; ru_arena *arena; uint32_t ran; ...; } ru_settle;

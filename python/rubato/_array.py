@@ -20,9 +20,10 @@ _copied = 0
 
 
 def copied():
-    """Bytes of inputs so far that had to be copied: put in order, converted, or moved to a multiple of 16 bytes.
+    """Bytes so far of inputs that had to be copied (put in order, converted, or moved to a multiple of 16 bytes), and
+    of outputs that could not be computed in the caller's memory (such as one that shows an input).
 
-    An input below 128 KiB is moved beside the others, which costs less than reading it in place, and is not counted.
+    Below 128 KiB an array is copied, which costs less than using it in place, and is not counted.
     """
     return _copied
 
@@ -104,6 +105,14 @@ class Back:
         self.format, self.name = _TYPES[dtype]
         self.shape, self.dtype = shape, None if numpy is None else numpy.dtype(self.name)
         self.size_bytes = math.prod(shape) * lib.ru_dtype_bytes(dtype_number(dtype))
+
+    def fresh(self):
+        """An array of its own, not filled, and its address, a multiple of 64."""
+        size = self.size_bytes + 64
+        buffer = numpy.empty(size, numpy.uint8) if numpy is not None else bytearray(size)
+        at = ffi.cast("char *", ffi.from_buffer(buffer))
+        skip = -int(ffi.cast("uintptr_t", at)) % 64
+        return self.view(buffer, skip), at + skip
 
     def copy(self, pointer):
         if numpy is not None:

@@ -13,7 +13,7 @@ Port.__doc__ = """An input or output: its name, dtype ("f32", ...) and shape; a 
 
 _KEPT = 8  # executables of different shapes that a model keeps
 _QUICK_S = 0.04  # a call for these shapes is over before anybody notices that it does not hear Ctrl-C
-_READ_THERE = 1 << 17  # bytes of an input from which on reading it where it is costs less than a copy of it
+_THERE = 1 << 17  # bytes of an array from which on using it where it is costs less than a copy of it
 
 
 def load(path, *, threads=0, precision="f32"):
@@ -171,7 +171,7 @@ class _Bound:
             name, size = text(v.name), lib.ru_type_bytes(ffi.addressof(v, "type"))
             place = lib.ru_exe_input(self.exe, self.graph.inputs[k])
             if name in given:
-                if size >= _READ_THERE:
+                if size >= _THERE:
                     self.there.append((name, self.graph.inputs[k]))
                 elif size > 0:
                     self.into.append((name, place, size))
@@ -182,10 +182,15 @@ class _Bound:
         for k, name in enumerate(names):
             v = self.graph.values[self.graph.outputs[k].v]
             shape = tuple(v.type.dims[d] for d in range(v.type.rank))
-            self.out.append((name, self.graph.outputs[k], _array.Back(_array.dtype_name(v.type.dtype), shape)))
+            back = _array.Back(_array.dtype_name(v.type.dtype), shape)
+            same = any(value.v == self.graph.outputs[k].v for _, value, _, _ in self.out)
+            at = sum(i is not None for _, _, _, i in self.out) if back.size_bytes >= _THERE and not same else None
+            self.out.append((name, self.graph.outputs[k], back, at))
         self.stats, self.copied = ffi.new("ru_exe_stats *"), 0
         self.inputs = ffi.new("ru_run_input[]", [{"input": value} for _, value in self.there])
         self.args.inputs, self.args.n_inputs = self.inputs, len(self.there)
+        self.outputs = ffi.new("ru_run_output[]", [{"output": value} for _, value, _, at in self.out if at is not None])
+        self.args.outputs, self.args.n_outputs = self.outputs, len(self.outputs)
 
     def timed(self, given):
         began = time.perf_counter()
@@ -198,14 +203,20 @@ class _Bound:
             ffi.memmove(place, given[name].view, size)
         for k, (name, _) in enumerate(self.there):
             self.inputs[k].data = given[name].pointer()
+        made = []  # the caller's own, from the start
+        for _, _, back, at in self.out:
+            if at is not None:
+                y, self.outputs[at].data = back.fresh()
+                made.append(y)
         status = lib.ru_exe_run(self.exe, self.args, self.err)
-        if self.there:
+        if self.there or made:
             lib.ru_exe_stats_get(self.exe, self.stats)
             _array.count_copied(self.stats.copied_bytes - self.copied)
             self.copied = self.stats.copied_bytes
         if status != lib.RU_OK:
             check(status, self.err)
-        out = [(name, back.copy(lib.ru_exe_output(self.exe, value))) for name, value, back in self.out]
+        out = [(name, made[at] if at is not None else back.copy(lib.ru_exe_output(self.exe, value)))
+               for name, value, back, at in self.out]
         return out[0][1] if len(out) == 1 else dict(out)
 
     def close(self):
@@ -314,7 +325,8 @@ class RunModel(Model):
             raise DataError("x has the shape %s, expected %s" % (x.shape, port.shape))
         n = 1 if single else x.shape[0]
         size = lib.ru_predictor_outputs(self._p)
-        into = ffi.new("float[]", max(1, n * size))
+        y, into = _array.Back("f32", (size,) if single else (n, size)).fresh()
+        into = ffi.cast("float *", into)
         most = lib.ru_predictor_batch(self._p)
         for first in range(0, n, most):
             part, began = min(most, n - first), time.perf_counter()
@@ -328,7 +340,7 @@ class RunModel(Model):
             for k in range(part):
                 if lib.ru_predictor_left_out(self._p, k):  # an input without a value: no answer
                     into[(first + k) * size:(first + k + 1) * size] = [math.nan] * size
-        return _array.Back("f32", (size,) if single else (n, size)).copy(into)
+        return y
 
     def _prepare(self, x, n):
         """n samples as the reader of the training's files gives them: columns and data.mean, data.std."""

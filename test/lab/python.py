@@ -5,6 +5,7 @@ without it.
 """
 import array
 import ctypes
+import gc
 import http.server
 import os
 import random
@@ -176,6 +177,28 @@ class Package(unittest.TestCase):
                 self.assertLess(peak_kib() - before, 25 * 1024)
                 self.assertEqual(rubato.copied(), first)
         self.assertEqual(rubato.copied() - first, 4 * columns * rows)
+
+    def test_a_large_output_is_not_copied_and_stays(self):
+        rows, columns = 64, 1024
+        for op, sign in ((b"Neg", -1), (b"Identity", 1)):
+            with open("one.onnx", "wb") as f:
+                f.write(onnx_of(op, [b"x"], {}, (b"rows", columns), (b"rows", columns)))
+            x = [memoryview(array.array("f", [k + j % 7 for j in range(rows * columns)])).cast("B").cast("f", (rows, columns))
+                 for k in range(3)]
+            net, first = rubato.load("one.onnx", threads=1), rubato.copied()
+            made = [net.predict(x[k]) for k in range(2)]
+            y = made.pop()
+            made.append(memoryview(y)[1:])  # a part keeps it alive
+            net.predict(x[2])
+            # what shows an input is copied, and so is that input
+            more = 0 if op == b"Neg" else len(x) * 2 * 4 * rows * columns
+            self.assertEqual(rubato.copied() - first, more)
+            net.close()
+            del net, y
+            gc.collect()
+            for k, part in enumerate(made):
+                self.assertEqual(memoryview(part).tolist(), [[sign * v for v in row] for row in x[k].tolist()[k:]])
+            memoryview(made[0])[0, 0] = 5  # it is the caller's
 
     def width(self):
         with rubato.load("there") as model:

@@ -385,22 +385,13 @@ static bool may_move(const rui_low *lo, uint32_t root, const void *data)
     return may;
 }
 
-static bool place(rui_dev *d, ru_value_id v, const void *data)
+/* The steps that mention `root` find it at `data`; NULL: at its own memory. */
+static void move(cpu_dev *c, uint32_t root, void *data)
 {
-    cpu_dev *c = of(d);
     rui_low *lo = &c->lo;
-    const rui_home *h = rui_home_find(lo, v, NULL);
-    uint32_t root = h != NULL ? rui_root(lo, h->buf) : 0;
-    if (root == 0 || !may_move(lo, root, data)) {
-        return false;
-    }
-    union {
-        const void *in;
-        void *out;
-    } at = {.in = data}; /* steps only read it */
     rui_buf_rec *b = &lo->bufs[root];
-    b->ptr = data != NULL ? at.out : lo->memory + b->at_bytes;
-    uint32_t end = lo->update_begin < lo->run.n ? lo->run.n : b->last + 1;
+    b->ptr = data != NULL ? data : lo->memory + b->at_bytes;
+    uint32_t end = lo->update_begin < lo->run.n || b->last >= lo->run.n ? lo->run.n : b->last + 1;
     for (uint32_t i = c->first[root]; i < end; i++) {
         rui_step_rec *r = &lo->run.at[i];
         bool moved = false;
@@ -414,6 +405,37 @@ static bool place(rui_dev *d, ru_value_id v, const void *data)
             RU_CHECK(r->s.bind(r->s.state, r->ptrs, NULL) == RU_OK); /* as when it was opened */
         }
     }
+}
+
+static bool place(rui_dev *d, ru_value_id v, const void *data)
+{
+    cpu_dev *c = of(d);
+    rui_low *lo = &c->lo;
+    const rui_home *h = rui_home_find(lo, v, NULL);
+    uint32_t root = h != NULL ? rui_root(lo, h->buf) : 0;
+    union {
+        const void *in;
+        void *out;
+    } at = {.in = data}; /* steps only read it */
+    if (root == 0 || !may_move(lo, root, data)) {
+        return false;
+    }
+    move(c, root, at.out);
+    return true;
+}
+
+/* Only what steps make in every run, and all of that piece of memory. */
+static bool place_output(rui_dev *d, uint32_t k, void *data)
+{
+    cpu_dev *c = of(d);
+    const rui_low *lo = &c->lo;
+    uint32_t root = rui_root(lo, lo->outputs[k]);
+    const rui_buf_rec *b = &lo->bufs[root];
+    if (b->kind != RUI_BUF_TEMP || b->first > b->last || lo->opt.two_phase || lo->opt.keep_temps ||
+        b->size_bytes != ru_type_bytes(&lo->g->values[lo->g->outputs[k].v].type)) {
+        return false;
+    }
+    move(c, root, data);
     return true;
 }
 
@@ -685,9 +707,10 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
 
 #define COMMON                                                                                  \
     .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,       \
-    .place = place, .read = read_value, .write = write_value, .label = label, .kernel = kernel, \
-    .node = node, .stats = stats, .rest = rest, .uses = uses, .print = print, .facts = facts,   \
-    .guards = guards, .early = &early_ops, .exact_bytes = rui_dnnl_exact_bytes
+    .place = place, .place_output = place_output, .read = read_value, .write = write_value,     \
+    .label = label, .kernel = kernel, .node = node, .stats = stats, .rest = rest, .uses = uses, \
+    .print = print, .facts = facts, .guards = guards, .early = &early_ops,                      \
+    .exact_bytes = rui_dnnl_exact_bytes
 
 const rui_dev_ops rui_dev_cpu = {.name = "cpu", .open = open_cpu, COMMON};
 const rui_dev_ops rui_dev_ref = {
