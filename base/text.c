@@ -88,13 +88,39 @@ void ru_text_char(ru_text *t, char c, int64_t times)
     }
 }
 
-static void put_number(ru_text *t, uint64_t v, bool minus, uint32_t base, int digits_min)
+/* Two digits a division by a constant: one a division by the base takes ten times as long. */
+static char *decimal(char *end, uint64_t v)
 {
-    char buf[40], *const end = buf + sizeof buf, *p = end;
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233"
+        "34353637383940414243444546474849505152535455565758596061626364656667"
+        "6869707172737475767778798081828384858687888990919293949596979899";
+    for (; v >= 100; v /= 100) {
+        end -= 2;
+        memcpy(end, pairs + 2 * (v % 100), 2);
+    }
+    if (v >= 10) {
+        end -= 2;
+        memcpy(end, pairs + 2 * v, 2);
+    } else {
+        *--end = (char)('0' + v);
+    }
+    return end;
+}
+
+static char *hexadecimal(char *end, uint64_t v)
+{
     do {
-        *--p = "0123456789abcdef"[v % base];
-        v /= base;
+        *--end = "0123456789abcdef"[v & 15];
+        v >>= 4;
     } while (v > 0);
+    return end;
+}
+
+static void put_number(ru_text *t, uint64_t v, bool minus, bool hex, int digits_min)
+{
+    char buf[40], *const end = buf + sizeof buf;
+    char *p = hex ? hexadecimal(end, v) : decimal(end, v);
     while (end - p < digits_min - (minus ? 1 : 0)) {
         *--p = '0';
     }
@@ -184,10 +210,10 @@ void ru_text_vputf(ru_text *t, const char *fmt, va_list ap)
                           (int64_t)(most >= 0 ? strnlen(text, (size_t)most) : strlen(text)));
         } else if (c.letter == 'd') {
             int64_t v = c.is_long ? va_arg(ap, long long) : va_arg(ap, int);
-            put_number(t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, v < 0, 10, c.zeros);
+            put_number(t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, v < 0, false, c.zeros);
         } else {
             uint64_t v = c.is_long ? va_arg(ap, unsigned long long) : va_arg(ap, unsigned);
-            put_number(t, v, false, c.letter == 'x' ? 16 : 10, c.zeros);
+            put_number(t, v, false, c.letter == 'x', c.zeros);
         }
     }
 }
