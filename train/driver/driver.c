@@ -433,7 +433,10 @@ static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_er
     }
     ru_run_report_step s =
         rui_trainer_step_report(t, &r->figures, r->s.lr, ru_time_since(now, since));
-    s.compute_ns = r->ns - r->waited_ns;
+    /* Its samples too: to a plan all is computing that others do not hold up. Where steps overlap,
+     * a wait may lie before this one. */
+    int64_t alone_ns = s.step_ns - r->waited_ns - waited_ns, run_ns = r->ns - r->waited_ns;
+    s.compute_ns = alone_ns > run_ns ? alone_ns : run_ns;
     if (d->ops->stepped != NULL) {
         d->ops->stepped(d->self, &s);
     }

@@ -68,7 +68,7 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
                      ru_err *err)
 {
     (void)turn;
-    *waited_ns = 0;
+    *waited_ns = 1;
     return ru_exe_run(((rig *)self)->t.exe, args, err);
 }
 
@@ -85,11 +85,19 @@ static bool over(void *self, const char *why)
     return false;
 }
 
+/* All of a step but what others held up is computing: its samples are too. */
+static void stepped(void *self, const ru_run_report_step *s)
+{
+    (void)self;
+    assert_int_equal(s->compute_ns, s->step_ns - 1);
+}
+
 static const rui_exchange_ops ops = {.name = "test",
                                      .next = next,
                                      .done = done,
                                      .build = build,
                                      .run = run,
+                                     .stepped = stepped,
                                      .odd = odd,
                                      .over = over};
 

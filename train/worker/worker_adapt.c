@@ -158,7 +158,7 @@ void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s)
     int64_t parts = (int64_t)a->workers * passes;
     rui_adapt_seen *x = seen(a, rui_trainer_hosts(&w->t, NULL), a->workers,
                              (uint32_t)((s->batch + parts - 1) / parts));
-    double step_s = 1e-9 * (double)s->step_ns, own_s = 1e-9 * (double)w->at.computed_ns;
+    double step_s = 1e-9 * (double)s->step_ns, own_s = 1e-9 * (double)s->compute_ns;
     double pass_s = own_s > 0 && own_s < step_s ? own_s / passes : step_s / passes;
     x->steps += 1;
     x->pass_s += pass_s;
