@@ -436,6 +436,8 @@ void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double s
     double keep = ru_math_exp(weight > 1e5 ? -100 : weight * ru_math_log(0.999));
     e->sqr_sum = keep * e->sqr_sum + (1 - keep) * sqr;
     e->sqr_weight = keep * e->sqr_weight + (1 - keep);
+    e->spread_sum = keep * e->spread_sum + (1 - keep) * sqr * sqr;
+    e->square_weight = keep * keep * e->square_weight + (1 - keep) * (1 - keep);
     e->var_sum = keep * e->var_sum + (1 - keep) * var;
     e->var_weight = keep * e->var_weight + (1 - keep);
 }
@@ -448,4 +450,15 @@ double ru_noise_sqr(const ru_noise *e)
 double ru_noise_var(const ru_noise *e)
 {
     return e->var_weight > 0 ? fmax(e->var_sum / e->var_weight, 1e-6) : 0;
+}
+
+double ru_noise_sqr_least(const ru_noise *e)
+{
+    if (!(e->sqr_weight > 0)) {
+        return 0;
+    }
+    double mean = e->sqr_sum / e->sqr_weight, spread = e->spread_sum / e->sqr_weight - mean * mean;
+    double part = fmin(e->square_weight / (e->sqr_weight * e->sqr_weight), 1); /* 1 / samples */
+    double error = part < 1 ? sqrt(fmax(spread, 0) * part / (1 - part)) : fabs(mean);
+    return fmax(mean, error);
 }

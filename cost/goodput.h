@@ -77,8 +77,9 @@ double ru_perf_loss(const ru_perf *p, const ru_perf_sample *samples, uint32_t n)
  * Source: qiao-2021 sec 3.1; johnson-2020 (unbiased differences of squares). */
 typedef struct ru_noise {
     double sqr_sum, sqr_weight, var_sum, var_weight;
-    uint32_t every; /* steps that one sample stands for; 0: one */
-    bool paired;    /* the averages come from pairs of steps, because one gradient a step is all */
+    double spread_sum, square_weight; /* squares of the samples of sqr; of their weights */
+    uint32_t every;                   /* steps that one sample stands for; 0: one */
+    bool paired; /* the averages come from pairs of steps, because one gradient a step is all */
 } ru_noise;
 
 /* One step: n micro-gradients of equal size, the mean of their squared lengths, and the squared
@@ -90,5 +91,8 @@ typedef struct ru_noise {
 void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double sqr_mean);
 double ru_noise_sqr(const ru_noise *e);
 double ru_noise_var(const ru_noise *e);
+/* sqr, but no less than its standard error: near a minimum the mean gradient is smaller than what
+ * can be told of it, and its estimate may be 0. Then the noise is at least what is believed. */
+double ru_noise_sqr_least(const ru_noise *e);
 
 #endif

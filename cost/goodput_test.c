@@ -277,7 +277,43 @@ static void test_noise_of_a_known_quadratic(void **state)
     assert_near(ru_noise_var(&e), 1.0 / 3, 1e-12);
 }
 
-RU_TESTS(cost_goodput, cmocka_unit_test(test_values_of_the_published_code),
+/* Where the mean gradient is 0, its measured square is above and below 0: what is believed of the
+ * noise is what so many samples can tell, and that grows with their number. */
+static void test_noise_is_believed_within_its_spread(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(17, 6);
+    double believed[2] = {0};
+    ru_noise e = {0};
+    ru_noise_add(&e, 4, 1, 1, 0.1); /* one sample, below 0: its size is all that is known */
+    assert_near(ru_noise_sqr_least(&e), 0.2, 1e-12);
+    for (uint32_t i = 0; i < 2; i++) {
+        double sums = 0;
+        uint32_t steps = i == 0 ? 16 : 256, zero = 0;
+        for (uint32_t trial = 0; trial < 200; trial++) {
+            e = (ru_noise){0};
+            for (uint32_t step = 0; step < steps; step++) {
+                double squares = 0, mean = 0;
+                for (uint32_t k = 0; k < 4; k++) {
+                    double g = ru_rng_normal(&r);
+                    squares += g * g / 4;
+                    mean += g / 4;
+                }
+                ru_noise_add(&e, 4, 1, squares, mean * mean);
+            }
+            zero += ru_noise_sqr(&e) <= 0;
+            sums += ru_noise_sqr_least(&e) / 200;
+        }
+        assert_true(zero > 50); /* 1 / 0 without the spread */
+        believed[i] = sums;
+    }
+    /* sqrt(2 / (n (n - 1))) of unit gradients is the deviation of a sample. */
+    assert_near(believed[0] / (sqrt(1.0 / 6) / sqrt(16)), 1.2, 0.25);
+    assert_near(believed[0] / believed[1], 4, 0.8);
+}
+
+RU_TESTS(cost_goodput, cmocka_unit_test(test_noise_is_believed_within_its_spread),
+         cmocka_unit_test(test_values_of_the_published_code),
          cmocka_unit_test(test_best_batch_is_near_that_of_all),
          cmocka_unit_test(test_efficiency_and_throughput_have_their_shape),
          cmocka_unit_test(test_fit_finds_known_models), cmocka_unit_test(test_fit_is_optimistic),

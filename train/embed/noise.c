@@ -99,7 +99,7 @@ void ru_embed_noise_summed(ru_embed_noise *x, int64_t step, double scale, const 
 
 bool ru_embed_noise_known(const ru_embed_noise *x, double *sqr, double *var)
 {
-    *sqr = ru_noise_sqr(&x->estimate);
+    *sqr = ru_noise_sqr_least(&x->estimate);
     *var = ru_noise_var(&x->estimate);
     return x->samples >= SAMPLES;
 }

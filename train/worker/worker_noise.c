@@ -143,8 +143,10 @@ static void put(rui_worker *w, double n, double own, double all)
 {
     rui_noise *x = &w->noise;
     double first = (double)w->t.job->train.batch;
+    const bool paired = x->estimate.paired;
     ru_noise_add(&x->estimate, n, (double)x->batch / first, own, all);
-    double sqr = ru_noise_sqr(&x->estimate), noise = first * ru_noise_var(&x->estimate) / sqr;
+    x->samples = paired && !x->estimate.paired ? 0 : x->samples; /* pairs were forgotten */
+    double sqr = ru_noise_sqr_least(&x->estimate), noise = first * ru_noise_var(&x->estimate) / sqr;
     x->samples += x->estimate.sqr_weight > 0;
     if (x->samples >= SAMPLES) {
         w->t.learned.noise = sqr > 0 && noise < NOISE_MAX ? noise : NOISE_MAX;
