@@ -1,4 +1,5 @@
 /* The next plan of a cluster: plan/fleet/alloc.h for each priority, the highest first. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,9 @@
  * which that must pay. */
 static const double pause_s = 0.3;
 static const int64_t hold_ns = 30 * INT64_C(1000000000);
+/* Models of jobs are wrong by some hundredths, and other ones every round: a change that is worth
+ * less is made again and again, there and back. */
+static const double worth = 0.05;
 static const int64_t starves_ns = 600 * INT64_C(1000000000);
 /* To the policy two jobs are alike of which one can run: without this they would take turns, and
  * stop and start in each round. So much heavier is one that runs; a job that waits loses a thousand
@@ -348,7 +352,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, cons
                             .n_nodes = p->b->n_nodes,
                             .power = -1,
                             .restart_s = seconds((int64_t)(1e9 * lost_s + 0.5)),
-                            .hold_s = seconds(hold_ns),
+                            .hold_s = seconds((int64_t)fmin((double)hold_ns, 1e9 * lost_s / worth)),
                             .spread_max = RU_BOOK_SPREAD_MAX,
                             .nodes_min = 1,
                             .nodes_max = p->b->n_nodes,
