@@ -287,6 +287,9 @@ typedef struct losses {
     ru_hosts hosts; /* others, without those that are gone; workers: theirs */
     ru_host at[RU_HOSTS_MAX];
     rui_drift drift;
+    const ru_job *earlier; /* with the cut before another one by records; NULL: that one has run */
+    ru_job earlier_job;
+    int64_t earlier_told; /* the last step then */
 } losses;
 
 /* A cut that was chosen by layers, without a bound of memory that another one might break, and
@@ -316,6 +319,9 @@ static bool recut(ru_train_options *to, losses *x, asked *ask)
     rui_drift *d = &x->drift;
     bool is = d->next != NULL && ru_sets_step(x->fd) > d->set && ru_self_stop_asked() == 0;
     if (is) {
+        x->earlier_job = *to->job;
+        x->earlier = &x->earlier_job;
+        x->earlier_told = x->told;
         x->job = *to->job;
         x->job.train.pipeline.cut = (ru_conf_texts){.at = d->next, .n = d->n_cut};
         to->job = &x->job;
@@ -324,6 +330,28 @@ static bool recut(ru_train_options *to, losses *x, asked *ask)
         d->said_s = d->next_s;
     }
     return is;
+}
+
+/* Workers that cannot start with another cut go on with the earlier one, and look for no further
+ * one: records would lead to the same. True: they end without a step of it. */
+static bool earlier_cut(ru_train_options *to, losses *x, const ru_launch_result *r)
+{
+    const ru_job *was = x->earlier;
+    x->earlier = NULL;
+    if (was == NULL || (r->code == 0 && !r->lost) || r->step > x->earlier_told ||
+        r->no_host != NULL || ru_self_stop_asked() != 0) {
+        return false;
+    }
+    (void)fprintf(stderr, "no step ended with the other cut; the job goes back to the earlier one");
+    for (uint32_t k = 0; k < was->train.pipeline.cut.n; k++) {
+        (void)fprintf(stderr, "%s%s", k > 0 ? ", " : ", at ", was->train.pipeline.cut.at[k]);
+    }
+    (void)fputc('\n', stderr);
+    x->job = *was;
+    to->job = &x->job;
+    x->drift.layers = NULL;
+    x->drift.next = NULL;
+    return true;
 }
 
 /* The hosts on which others start workers, in memory of `x`. */
@@ -484,11 +512,16 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
     ru_self_stop_watch();
     rui_drift_begin(&lost.drift);
     st = ru_launch(&with, arena, out, err);
-    while (st == RU_OK && starts_again(arena, to, out, &lost)) {
+    while (st == RU_OK) {
+        bool back = earlier_cut(to, &lost, out);
+        out->lost = out->lost || back;
+        if (!starts_again(arena, to, out, &lost)) {
+            break;
+        }
         with.again = true;
         with.told = out->step;
         with.told_eval = out->eval_step;
-        if (!recut(to, &lost, &x)) {
+        if (!back && !recut(to, &lost, &x)) {
             plan_fewer(arena, to, &with, &lost, &x, out->no_host);
         }
         rui_drift_begin(&lost.drift);

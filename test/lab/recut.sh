@@ -2,7 +2,8 @@
 # A pipeline whose worker becomes slow takes another cut: recut.sh PATH_OF_RUBATO
 #
 #   Two hosts with quotas of a core. Rubato chooses the cut; then the second host gets an eighth of its quota, and all start again
-#   from a set with a cut that gives it fewer layers. The losses are those of one process.
+#   from a set with a cut that gives it fewer layers. The losses are those of one process. In a further run the worker of that host
+#   cannot start with the other cut: the job goes on with the earlier one.
 net=$(dirname "$(realpath "$0")")/net.sh
 "$net" check cpu || exit $?
 . "$(dirname "$0")/parts.sh"
@@ -18,6 +19,7 @@ cat >ssh <<SSH
 #!/bin/sh
 shift
 cd $work
+mv refuse refused 2>/dev/null && exit 1
 exec $net cpu $lab 2 \$(cat quota) "\$@"
 SSH
 chmod +x ssh
@@ -28,15 +30,20 @@ data: {format: synthetic, generator: digits, count: 2400, test_count: 100}
 train: {batch: 64, accumulate: 4, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {sgd: {lr: 0.01, momentum: 0.9}}}
 checkpoint: {every: 0s}
 JOB
-RUBATO_SSH=$work/ssh "$net" cpu "$lab" 1 80 "$rubato" train job.yaml --out run --hosts 10.77.0.1:1,10.77.0.2:1 --set train.parallel=pipeline >run.log 2>&1 &
-job_pid=$!
-lines_of() { if [ -e run/metrics.jsonl ]; then wc -l <run/metrics.jsonl; else echo 0; fi; }
-past() { [ "$(lines_of)" -gt "$1" ]; }
-wait_until run past 120
+# begin RUN: until its steps tell enough
+begin() {
+    echo 80 >quota
+    RUBATO_SSH=$work/ssh "$net" cpu "$lab" 1 80 "$rubato" train job.yaml --out "$1" --hosts 10.77.0.1:1,10.77.0.2:1 --set train.parallel=pipeline >"$1.log" 2>&1 &
+    job_pid=$!
+    wait_until "$1" past "$1" 120
+}
+lines_of() { if [ -e "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+past() { [ "$(lines_of "$1")" -gt "$2" ]; }
+begin run
 echo 10 >quota
 "$net" quota "$lab" 2 10
 wait_restart run 0
-wait_until run past $(($(lines_of) + 30))
+wait_until run past run $(($(lines_of run) + 30))
 ended run
 # layer CUT: its number among fc1 to fc9
 layers() { sed -n 's/.*worker 2 from the input, worker 1 from fc\([1-9]\).*/\1/p' run.log; }
@@ -49,5 +56,18 @@ told run | grep step/1 >a.txt
 told one | grep step/1 >b.txt
 cmp -s a.txt b.txt || fail "losses are not those of one process: $(diff a.txt b.txt | head -4)"
 same run one
-[ $failed = 0 ] && echo "ok: cut at fc$1, then at fc$2, with the losses of one process"
+
+begin back
+touch refuse
+echo 10 >quota
+"$net" quota "$lab" 2 10
+wait_until back grep -q 'goes back to the earlier one' back.log
+wait_until back past back $(($(lines_of back) + 10))
+ended back
+train job two --set train.steps="$(newest back)"
+told back | grep step/1 >c.txt
+told two | grep step/1 >d.txt
+cmp -s c.txt d.txt || fail "losses of the earlier cut are not those of one process: $(diff c.txt d.txt | head -4)"
+same back two
+[ $failed = 0 ] && echo "ok: cut at fc$1, then at fc$2, with the losses of one process; back when a worker cannot start"
 exit $failed
