@@ -161,7 +161,7 @@ static conversion conversion_at(const char *p)
     return c;
 }
 
-static void vputf_rest(ru_text *t, const char *fmt, va_list ap)
+static RU_PRINTF(2, 0) void vputf_rest(ru_text *t, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
@@ -193,7 +193,8 @@ void ru_text_vputf(ru_text *t, const char *fmt, va_list ap)
         }
         conversion c = conversion_at(next + 1);
         if (c.letter == '\0') {
-            vputf_rest(t, next, ap);
+            fmt = next;
+            vputf_rest(t, fmt, ap);
             return;
         }
         fmt = c.end;

@@ -477,7 +477,14 @@ static void bytes_are_looked_up(void **state)
     }
 }
 
-enum { POOL_WIDTH = 75, POOL_LINE = 128, POOL_LINES = 4, POOL_END = 5 };
+enum {
+    POOL_WIDTH = 75,
+    POOL_LINE = 128,
+    POOL_LINES = 4,
+    POOL_ROWS = POOL_LINES - 1 + 6, /* each line joins at most six rows */
+    POOL_ALL = POOL_WIDTH * POOL_ROWS,
+    POOL_END = 5
+};
 
 /* Case c of rows of pools: x ends where the last row does. */
 static void pool_case_of(int64_t c, ru_kern_pool *p, ru_kern_pool_from *from, int64_t *n_from,
@@ -494,12 +501,12 @@ static void pool_case_of(int64_t c, ru_kern_pool *p, ru_kern_pool_from *from, in
                         .width = width,
                         .after = c % 5,
                         .line = POOL_LINE,
-                        .end = x + POOL_WIDTH * 7};
+                        .end = x + POOL_ALL};
     *n_from = 1 + c % POOL_LINES;
     for (int64_t r = 0; r < *n_from; r++) {
         const int64_t rows = 1 + (c + r) % 6;
         from[r] = (ru_kern_pool_from){
-            .x = x + POOL_WIDTH * 7 - (*n_from - r - 1 + rows) * width, .planes = 1, .rows = rows};
+            .x = x + POOL_ALL - (*n_from - r - 1 + rows) * width, .planes = 1, .rows = rows};
     }
 }
 
@@ -522,14 +529,14 @@ static float pooled(const ru_kern_pool *p, const ru_kern_pool_from *f, int64_t o
 static void rows_of_pools_on_every_set(void **state)
 {
     (void)state;
-    float *x = malloc(sizeof(float) * POOL_WIDTH * 7), y[POOL_LINES * POOL_LINE + POOL_END];
+    float *x = malloc(sizeof(float) * POOL_ALL), y[POOL_LINES * POOL_LINE + POOL_END];
     double lines[POOL_LINES * POOL_LINE + POOL_LINE];
-    numbers(x, POOL_WIDTH * 7, 3);
+    numbers(x, POOL_ALL, 3);
     for (int64_t c = 0; c < RU_KERN_LEVELS * POOL_WIDTH * 84; c++) {
         const ru_kern *k = ru_kern_at((ru_kern_level)(c % RU_KERN_LEVELS));
         ru_kern_pool p;
         ru_kern_pool_from from[POOL_LINES];
-        int64_t n_from, at = (c * 7919) % (POOL_WIDTH * 7);
+        int64_t n_from, at = (c * 7919) % (POOL_ALL);
         pool_case_of(c / RU_KERN_LEVELS, &p, from, &n_from, x);
         int64_t all = p.before + p.width + p.after, reach = (p.taps - 1) * p.dilation + 1;
         if (k == NULL || all < reach) {
