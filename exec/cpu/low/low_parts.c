@@ -72,7 +72,7 @@ void rui_update_close(rui_low *lo)
 static void save(const rui_low *lo, const rui_step *s)
 {
     const rui_update *up = lo->up;
-    for (uint32_t k = 0; k < s->n_bufs; k++) {
+    for (uint32_t k = 0; !up->counts && k < s->n_bufs; k++) {
         uint32_t root = rui_root(lo, s->bufs[k]), i = up->was_of[root];
         if (root != 0 && i != none && !up->was[i].saved) {
             up->was[i].saved = true;
@@ -120,6 +120,7 @@ void rui_update_begin(rui_low *lo, const rui_run *run, const rui_dev_made *made)
         up->left[g] = lo->grads[g].layout->size_bytes / 4;
     }
     up->open = true;
+    up->counts = up->some_early = false;
     up->failed = RU_OK;
     up->made = *made;
     up->args = *run->args;
@@ -155,6 +156,7 @@ void rui_update_sums(rui_low *lo, const rui_run *run, uint32_t grad, int64_t beg
     const rui_run now = {
         .args = &up->args, .pool = run->pool, .scratch = run->scratch, .stream = run->stream};
     RU_CHECK(end - begin <= up->left[grad]);
+    up->some_early = true;
     if (end - begin < lo->grads[grad].layout->size_bytes / 4) { /* else all of it at once */
         piece(lo, &now, grad, begin, end);
     }
@@ -179,12 +181,47 @@ static void close_update(rui_low *lo)
     }
 }
 
+/* Nothing was made early but what needs no gradient: each step as one, without a copy of what it
+ * changes. */
+static void finish_whole(rui_low *lo, const rui_run *run)
+{
+    rui_update *up = lo->up;
+    uint32_t made = up->first[lo->n_grads];
+    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
+        const rui_step_rec *r = &lo->run.at[i];
+        rui_optim *s = rui_optim_at(lo, i);
+        int64_t begun = up->made.fn != NULL ? ru_rec_now() : 0;
+        bool some = made < up->first[lo->n_grads + 1] && up->parts[made].step == i;
+        while (made < up->first[lo->n_grads + 1] && up->parts[made].step == i) {
+            made++;
+        }
+        if (!some) {
+            ru_status st = r->s.fn(r->s.state, r->ptrs, run);
+            up->failed = up->failed == RU_OK ? st : up->failed;
+        }
+        for (uint32_t k = 0; some && s != NULL && s->early.may && k < s->n; k++) {
+            rui_optim_rest(s, r->ptrs, run, k);
+        }
+        say_made(up, i, begun);
+    }
+}
+
+/* The step counts: what is made from here on is not taken back, and so not saved. */
 ru_status rui_update_finish(rui_low *lo, const rui_run *run)
 {
     rui_update *up = lo->up;
     const rui_run now = {
         .args = &up->args, .pool = run->pool, .scratch = run->scratch, .stream = run->stream};
-    for (uint32_t g = 0; g < lo->n_grads; g++) {
+    up->counts = true;
+    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
+        if (rui_optim_at(lo, i) != NULL) {
+            rui_optim_at(lo, i)->early.counts = true;
+        }
+    }
+    if (!up->some_early) {
+        finish_whole(lo, &now);
+    }
+    for (uint32_t g = 0; up->some_early && g < lo->n_grads; g++) {
         if (up->left[g] > 0) {
             complete(lo, &now, g);
         }

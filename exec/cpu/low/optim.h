@@ -27,6 +27,7 @@ typedef struct rui_optim_early {
     int64_t *blocks;            /* [n + 1] first block of each segment */
     bool may; /* no other step of the update sees what this one changes, or makes its scalars */
     bool open;
+    bool counts; /* what is made from here on is not taken back */
 } rui_optim_early;
 
 typedef struct rui_optim {

@@ -102,7 +102,7 @@ static void early_part(const void *state, void *const *bufs, int64_t begin, int6
     for (int64_t b = j->first + begin; b < j->first + end; b++) {
         int64_t at = b * RUI_OPTIM_BLOCK, n = size_of(s, j->seg, b);
         for (uint32_t k = 0; k < RUI_OPTIM_KEPT; k++) {
-            if (s->early.was[k] != NULL) {
+            if (s->early.was[k] != NULL && !s->early.counts) {
                 memcpy(s->early.was[k] + s->starts[j->seg] + at, from[k] + at,
                        (size_t)n * sizeof(float));
             }
@@ -182,6 +182,7 @@ void rui_optim_undo(rui_optim *s)
 void rui_optim_reset(rui_optim *s)
 {
     if (s->early.open) {
+        s->early.counts = false;
         memset(s->early.done, 0, (size_t)s->early.blocks[s->n]);
         memset(s->early.have, 0, (size_t)s->early.blocks[s->n] * sizeof *s->early.have);
     }

@@ -47,7 +47,9 @@ typedef struct rui_update {
     uint32_t needs_more; /* step that needs several gradients; UINT32_MAX: none does */
     bool ready;          /* there is memory for taking back */
     bool open;
-    int64_t *left; /* [n_grads] elements not summed yet in the open update */
+    bool some_early; /* of the open update: sums of a gradient were told */
+    bool counts;     /* it is kept: nothing more is saved */
+    int64_t *left;   /* [n_grads] elements not summed yet in the open update */
     ru_run_args args;
     ru_status failed; /* of a step of the open update */
     rui_dev_made made;
