@@ -1,12 +1,10 @@
-/* Batches whose memory a consumer keeps.
+/* Batches whose memory a consumer keeps: the Python package, whose arrays are views of them.
  *
  * Thread: ru_stream_take as ru_stream_next, ru_stream_give any. */
 #ifndef RU_DATA_TAKE_H
 #define RU_DATA_TAKE_H
 
 #include "data/reader.h"
-
-RU_API_BEGIN
 
 /* The batch that ru_stream_next gave last is the caller's from now on: its fields stay where they
  * are until ru_stream_give. Returns its memory, which the first field begins; NULL: there is no
@@ -16,7 +14,5 @@ void *ru_stream_take(ru_stream *s, int64_t *size_bytes);
 /* Nobody reads a batch that was taken any more: a later one may be put there. s NULL: the stream
  * was closed. */
 void ru_stream_give(ru_stream *s, void *taken, int64_t size_bytes);
-
-RU_API_END
 
 #endif
