@@ -49,7 +49,6 @@ static const struct {
     {"docs/job.md", 8000}, /* made from the table of job keys */
     {"docs/elastic.md", 2520},
     {"docs/library.md", 2520},
-    {"docs/measured/zoo.md", 2800},
     {"docs/tour.md", 2750},
 };
 
