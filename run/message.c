@@ -156,7 +156,7 @@ static const field view_fields[] = {{"epoch", I64, AT(view, epoch), 0},
 
 static const kind kinds[RU_MSG_KINDS] = {
     [RU_MSG_START] = KIND(start, "rubato.train.start/1", 2),
-    [RU_MSG_STEP] = KIND(step, "rubato.train.step/1", 2),
+    [RU_MSG_STEP] = KIND(step, "rubato.train.step/1", 3),
     [RU_MSG_EVAL] = KIND(eval, "rubato.train.eval/1", 1),
     [RU_MSG_EVENT] = KIND(event, "rubato.train.event/1", 1),
     [RU_MSG_SUMMARY] = KIND(summary, "rubato.train.summary/1", 1),

@@ -225,6 +225,13 @@ static void workers_of_other_versions_are_understood(void **state)
     assert_int_equal(h.n, 0);
     h = read_one(frame, seal(frame, RU_MSG_KINDS, 1, size)); /* of a later program */
     assert_int_equal(h.n + h.n_text, 0);
+    /* Steps of the version before have no compute_s. */
+    ru_msg all[RU_MSG_KINDS];
+    (void)all_kinds(all);
+    size = ru_msg_write(&all[RU_MSG_STEP], frame, sizeof frame) - HEAD - CRC;
+    h = read_one(frame, seal(frame, RU_MSG_STEP, 2, size - 8));
+    assert_int_equal(h.n, 1);
+    assert_non_null(strstr(h.json, "\"norm\":2.5}"));
 }
 
 static void what_is_too_long_or_damaged_is_no_message(void **state)
