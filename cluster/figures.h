@@ -18,7 +18,7 @@ typedef struct ru_cluster_figures {
     uint32_t workers, batch;       /* batch 0: the run tells none */
     uint32_t batch_max, local_max; /* it adapts up to these; 0: it stays; by its memory */
     double noise;                  /* gradient noise scale, samples; 0: not measured */
-    double compute_s; /* that the job expects of a step since its last change; 0: none */
+    double compute_s; /* of the last step, or expected since its workers changed; 0: none */
     uint32_t since;   /* steps since its workers changed */
     double step_s;    /* of a step with as many workers as now, about; 0: not known */
     double paused_s;  /* beyond that of the first step after each change, sum */

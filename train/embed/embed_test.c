@@ -116,6 +116,29 @@ static void noise_is_that_of_the_gradients(void **state)
     ru_team_close(t);
 }
 
+/* Pairs of steps of one member do not count any more once two tell of their parts. */
+static void noise_of_a_member_alone_is_forgotten(void **state)
+{
+    (void)state;
+    enum { EVERY = 8, LAST = 16 * EVERY }; /* step alone, whose sample is the sixteenth */
+    ru_embed_noise x;
+    ru_err err = {0};
+    ru_rng rng = ru_rng_from(ru_test_seed(), 5);
+    assert_ok(ru_embed_noise_open(&x, 1, &err), err);
+    double sqr, var;
+    for (int64_t k = 0; k < 2 * LAST + EVERY; k++) {
+        bool alone = k <= LAST;
+        float sum = (float)ru_rng_normal(&rng), vector[2];
+        ru_embed_noise_tell((double)(sum * sum), alone ? 1 : 0.5, vector);
+        vector[1] *= alone ? 1 : 2;
+        ru_embed_noise_summed(&x, k, 1, &(ru_span){.data = &sum, .size_bytes = sizeof sum}, 1,
+                              vector);
+        bool known = (k >= LAST && k < LAST + EVERY) || k >= 2 * LAST;
+        assert_int_equal(ru_embed_noise_known(&x, &sqr, &var), known);
+    }
+    ru_embed_noise_close(&x);
+}
+
 /* Three members of unequal parts: gradients of one, two and five samples of a batch of eight. */
 static void noise_of_parts_is_that_of_the_batch(void **state)
 {
@@ -246,4 +269,5 @@ RU_TESTS(train_embed, cmocka_unit_test(state_is_moved_by_the_program),
          cmocka_unit_test(a_begin_inside_of_a_step_changes_nothing),
          cmocka_unit_test(a_stop_signal_lets_it_leave),
          cmocka_unit_test(noise_is_that_of_the_gradients),
+         cmocka_unit_test(noise_of_a_member_alone_is_forgotten),
          cmocka_unit_test(noise_of_parts_is_that_of_the_batch))

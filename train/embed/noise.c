@@ -78,13 +78,13 @@ void ru_embed_noise_summed(ru_embed_noise *x, int64_t step, double scale, const 
                            uint32_t n, const float *vector)
 {
     double gradients = vector[1] > 0 ? 1 / (double)vector[1] : 0, all = 0;
-    bool splits = gradients >= FEWEST;
+    bool splits = gradients >= FEWEST, paired = x->estimate.paired;
     if (ru_embed_noise_measures(step) && splits) {
         for (uint32_t k = 0; k < n; k++) {
             all += ru_embed_noise_square(sums[k].data, sums[k].size_bytes / 4);
         }
         ru_noise_add(&x->estimate, gradients, scale, gradients * (double)vector[0], all);
-        x->samples++;
+        x->samples = paired && !x->estimate.paired ? 1 : x->samples + 1; /* pairs were forgotten */
     } else if (ru_embed_noise_measures(step) && x->before_step == step - 1) {
         pair(x, scale, sums, n);
     } else if (ru_embed_noise_measures(step + 1) && !splits) {
