@@ -345,7 +345,7 @@ static void measure(ru_pace *p, ru_time now, ru_pace_record *r)
         for (uint32_t i = 0; i < p->opt.n; i++) {
             double need = s->used[i] / s->requests;
             p->need[i] = p->need[i] > 0 ? 0.7 * p->need[i] + 0.3 * need : need;
-            needed = needed || p->need[i] > 0;
+            needed = needed || rui_pace_needs(p, i);
         }
         if (profile && p->point == 0) {
             rui_pace_learn_think(p, r->rate, p->opt.clients[0], mean_s);

@@ -4,8 +4,9 @@
  * which rates the service may use tokens from now on: one choice for all. A token is a core for a
  * minute, a byte, or an operation.
  *
- *   PROFILE   at 3 loads full speed, then each resource alone at 4 lower ones, one window each;
- * then the latency model is fitted FULL      full speed: nothing to save, no model, or stood down
+ *   PROFILE   at 3 loads: full speed, then each resource alone at 4 lower ones, one window each;
+ *             then the latency model is fitted
+ *   FULL      full speed: nothing to save, no model, or stood down
  *   TRIAL     the first window below full speed: does the load really use less?
  *   HELD      the speeds that the policy `burst` chose; fitted and asked again each window
  *

@@ -6,6 +6,8 @@
 
 #include "burst/pace.h"
 
+/* Do requests need a resource, as far as that is known? */
+bool rui_pace_needs(const ru_pace *p, uint32_t i);
 /* Windows of the profile at each load. */
 uint32_t rui_pace_points(const ru_pace *p);
 /* Rate and quantile of so many clients at these speeds, as the model has them; NAN without one. */

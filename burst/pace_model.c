@@ -13,13 +13,21 @@ uint32_t rui_pace_points(const ru_pace *p)
     return 1 + RU_PACE_SLOWER * p->opt.n;
 }
 
-/* Those that requests need something of. */
+/* What a service used once is not what its requests need. Its mean falls then without becoming 0,
+ * and coefficients of the model grow beyond what a question may have. */
+static const double least_share = 1e-7; /* of the objective, at full speed */
+
+bool rui_pace_needs(const ru_pace *p, uint32_t i)
+{
+    return p->need[i] > least_share * p->opt.slo_s * p->opt.at[i].rules.burst;
+}
+
 static uint32_t needed(const ru_pace *p, uint32_t of[RU_PACE_RESOURCES])
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->opt.n; i++) {
         of[n] = i;
-        n += p->need[i] > 0;
+        n += rui_pace_needs(p, i);
     }
     return n;
 }
