@@ -442,11 +442,6 @@ void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double s
     e->var_weight = keep * e->var_weight + (1 - keep);
 }
 
-double ru_noise_sqr(const ru_noise *e)
-{
-    return e->sqr_weight > 0 ? fmax(e->sqr_sum / e->sqr_weight, 0) : 0;
-}
-
 double ru_noise_var(const ru_noise *e)
 {
     return e->var_weight > 0 ? fmax(e->var_sum / e->var_weight, 1e-6) : 0;

@@ -89,10 +89,10 @@ typedef struct ru_noise {
  * gradients of other sizes n is 1 over the sum of the squares of their parts of the whole. A value
  * that is not finite skips the step. */
 void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double sqr_mean);
-double ru_noise_sqr(const ru_noise *e);
 double ru_noise_var(const ru_noise *e);
-/* sqr, but no less than its standard error: near a minimum the mean gradient is smaller than what
- * can be told of it, and its estimate may be 0. Then the noise is at least what is believed. */
+/* The mean of sqr, but no less than its standard error: near a minimum the mean gradient is smaller
+ * than what can be told of it, and its estimate may be below 0. Then the noise is at least what is
+ * believed. */
 double ru_noise_sqr_least(const ru_noise *e);
 
 #endif
