@@ -55,7 +55,7 @@ static void sum(totals *t, const json_t *o)
         t->levels++;
         t->level_error = fmax(t->level_error, fabs(expected - level) / number(o, "cap"));
     }
-    if (held) {
+    if (held && isfinite(number(o, "stretch"))) { /* at some speeds credits do not end */
         t->held++;
         t->stretch += number(o, "stretch");
     }
