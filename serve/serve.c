@@ -324,7 +324,9 @@ static uint32_t cut(ru_serve *s, buffer *f)
     do {
         move(s, f, at);
     } while (f->q.n > 0 && b->q.rows + s->places[f->q.first].rows <= share);
-    b->start.why = f->q.n > 0 || b->q.rows >= f->rule.batch ? RU_SERVE_FULL : RU_SERVE_IDLE;
+    uint32_t next = f->q.n > 0 ? s->places[f->q.first].rows : 0;
+    b->start.why = b->q.rows >= f->rule.batch || next > f->rule.batch - b->q.rows ? RU_SERVE_FULL
+                                                                                  : RU_SERVE_IDLE;
     count(s, b);
     return at;
 }

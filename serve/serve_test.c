@@ -339,6 +339,9 @@ static void test_requests_that_come_together_share_instances(void **state)
     holds(s.s, &s.starts[0], 3, (const uint64_t[]){1, 2, 3});
     holds(s.s, &s.starts[1], 2, (const uint64_t[]){4, 5});
     holds(s.s, &s.starts[2], 2, (const uint64_t[]){6, 7});
+    for (uint32_t k = 0; k < 3; k++) { /* each has room for more */
+        assert_int_equal(s.starts[k].why, RU_SERVE_IDLE);
+    }
     ru_arena_fini(&a);
 }
 
