@@ -11,8 +11,8 @@ typedef struct worker {
     rui_crew *crew;
     uint32_t instance;
     ru_thread thread;
-    ru_mutex
-        lock; /* also of what its instance holds: the loop computes there, or it gives it back */
+    /* Also of what its instance holds: the loop computes there, or it gives it back. */
+    ru_mutex lock;
     ru_cond more;
     bool stop;
     bool rests, used; /* used: by the loop, since the thread looked */

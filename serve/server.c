@@ -64,7 +64,7 @@ static void on_wake(void *self, ru_time now)
     for (rui_version *v = s->versions, *next; v != NULL; v = next) {
         next = v->next;
         if (v->machine != NULL) {
-            rui_infer_jobs(v, now);
+            rui_infer_jobs(v);
         }
         if (v->state == RUI_DRAINING) {
             rui_version_drain(v);

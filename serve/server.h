@@ -3,8 +3,8 @@
  *   web/http --request--> oip.c (bytes to tensors) --> serve.c (which batch, when) --START-->
  *   crew.c (threads that compute, model.c) --done--> oip.c (tensors to bytes) --> web/http
  *
- * The loop's thread parses, decides and answers; it never computes and never opens a model. A
- * loader's thread opens models and closes those that are no longer wanted.
+ * The loop's thread parses, decides and answers. It computes short batches only, and never opens a
+ * model. A loader's thread opens models and closes those that are no longer wanted.
  *
  * Thread: loop only. */
 #ifndef RU_SERVE_SERVER_H

@@ -75,6 +75,7 @@ struct rui_version {
     bool waits;   /* for others of its load */
     bool late;    /* it opens with its first batch, which has not been computed yet */
     bool opening; /* the loader has it */
+    bool grown;   /* its larger sizes are open, or do not open */
     ru_err err;   /* FAILED: why */
     rui_stats stats;
     ru_time since;              /* it is ready */
@@ -149,9 +150,9 @@ void rui_version_drain(rui_version *v);
 /* server_infer.c */
 void rui_infer(ru_server *s, rui_version *v, ru_http_request *r);
 void rui_infer_gone(ru_server *s, ru_http_request *r);
-void rui_infer_jobs(rui_version *v, ru_time now); /* jobs that are done */
-void rui_calls_free(ru_server *s);                /* connections are closed */
-void rui_infer_end(rui_version *v);               /* nothing of it is under way */
+void rui_infer_jobs(rui_version *v); /* that are done */
+void rui_calls_free(ru_server *s);   /* connections are closed */
+void rui_infer_end(rui_version *v);  /* nothing of it is under way */
 /* Of what all requests may have: *mine has `bytes` more. more: RU_E_LIMIT where others have too
  * much; alone a request gets what it asks. */
 void rui_hold(ru_server *s, int64_t bytes, int64_t *mine);

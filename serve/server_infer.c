@@ -17,6 +17,8 @@ enum {
 /* Waking a thread and being woken by it takes 20 to 60 us of processor time (hop of an MLP: 26 us
  * computed here, 56 by a thread; LeNet, 58 us a row, one connection: 9,900 rows/s and 3,700). */
 #define HERE_NS INT64_C(100000)
+/* Longer than that other requests and streams notice: a model whose time depends on its data. */
+#define HERE_MAX_NS INT64_C(1000000)
 
 /* -- calls -------------------------------------------------------------------------------------
  */
@@ -316,19 +318,30 @@ static void on_here(void *self, ru_time now)
 {
     ru_server *s = self;
     rui_version *v = s->here_of;
+    (void)now;
     s->here_of = NULL;
     rui_crew_run(v->crew, s->here);
-    rui_infer_jobs(v, now);
+    rui_infer_jobs(v);
+}
+
+static uint32_t size_of(int64_t rows)
+{
+    uint32_t k = 0;
+    while (k + 1 < RU_SERVE_SIZES && INT64_C(1) << k < rows) {
+        k++;
+    }
+    return k;
 }
 
 /* The loop computes a batch itself that takes less than waking a thread, on one thread; one at a
- * time. */
+ * time. Not before all is open: rows with NaN may wait for the loader. */
 static bool keep(rui_version *v, rui_job *job)
 {
     ru_server *s = v->server;
     int64_t takes_ns = ru_served_service_ns(v->served, job->rows);
-    if (s->here_of != NULL || s->opt.served.exe.threads > 1 ||
-        ru_served_facts_get(v->served)->prepares || takes_ns == 0 || takes_ns > HERE_NS) {
+    if (s->here_of != NULL || s->opt.served.exe.threads != 1 || !v->grown ||
+        ru_served_facts_get(v->served)->prepares || takes_ns == 0 || takes_ns > HERE_NS ||
+        v->service_ns[size_of(job->rows)] > HERE_MAX_NS) {
         return false;
     }
     s->here_of = v;
@@ -427,15 +440,6 @@ static void say(rui_version *v, ru_serve_word word, const ru_serve_request *r)
                .kind = RU_EV_LOCAL, .what = (uint32_t)word, .data = r, .size_bytes = sizeof *r});
 }
 
-static uint32_t size_of(int64_t rows)
-{
-    uint32_t k = 0;
-    while (k + 1 < RU_SERVE_SIZES && INT64_C(1) << k < rows) {
-        k++;
-    }
-    return k;
-}
-
 /* The largest batch of which two fit into the promise: the one that runs when a request comes, and
  * its own. */
 void rui_infer_pace(rui_version *v)
@@ -485,10 +489,12 @@ static rui_job *job_take(rui_version *v)
     return v->far != NULL ? rui_far_take(v->far) : v->crew != NULL ? rui_crew_take(v->crew) : NULL;
 }
 
-void rui_infer_jobs(rui_version *v, ru_time now)
+/* The time is read here: the loop may have computed the job after its callback began. */
+void rui_infer_jobs(rui_version *v)
 {
     for (rui_job *job = job_take(v); job != NULL; job = job_take(v)) {
         uint32_t batch = job->batch;
+        ru_time now = ru_clock_now();
         rui_beside_ended(v->server);
         learn(v, job, now);
         for (uint32_t k = 0; k < job->n; k++) {

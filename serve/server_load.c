@@ -371,6 +371,7 @@ void rui_loader_answers(ru_server *s, ru_time now)
         if (o->kind == RUI_OPEN) {
             opened(s, o, now);
         } else if (o->kind == RUI_GROW && listed(s, o->version) && o->version->state == RUI_READY) {
+            o->version->grown = true;
             rui_infer_pace(o->version);
         } else if (o->kind == RUI_CHOOSE && listed(s, o->version)) {
             chosen(o, now);

@@ -10,6 +10,7 @@
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/thread.h"
+#include "serve/server_impl.h"
 #include "test/scratch.h"
 #include "test/test.h"
 #include "world/graph/build.h"
@@ -62,6 +63,7 @@ static void toy_close(void *self)
 
 static const ru_source_ops toy_ops = {
     .name = "toy", .graph = toy_graph, .before = toy_before, .close = toy_close};
+static const ru_source_ops short_ops = {.name = "toy", .graph = toy_graph, .close = toy_close};
 
 typedef struct world {
     ru_arena arena;
@@ -80,6 +82,14 @@ static ru_status toy_open(void *self, const char *path, ru_source *out, ru_err *
     (void)err;
     assert_string_equal(path, "a path");
     *out = (ru_source){.ops = &toy_ops, .self = &w->toy};
+    return RU_OK;
+}
+
+/* Its batches are computed by the loop. */
+static ru_status short_open(void *self, const char *path, ru_source *out, ru_err *err)
+{
+    RU_TRY(toy_open(self, path, out, err));
+    out->ops = &short_ops;
     return RU_OK;
 }
 
@@ -359,6 +369,41 @@ static void drains(void **state)
     (void)hear(&w, fd);
     assert_non_null(strstr(w.answer, " 503 "));
     close(fd);
+    close_world(&w);
+}
+
+/* Batches that the loop computes itself: the answers of a thread, also for a row that fails, and no
+ * time that is less than none. */
+static void computes_short_batches_itself(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world_of(&w, short_open)) {
+        skip();
+    }
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    int fd = dial(&w), other = dial(&w);
+    const rui_version *v = w.server->versions;
+    while (!v->grown) {
+        (void)get(&w, fd, "/v2/health/live");
+    }
+    for (uint32_t k = 0; k < 8; k++) {
+        ask(fd, "POST", "/v2/models/toy/infer", GOOD);
+        ask(other, "POST", "/v2/models/toy/infer",
+            "{\"id\":\"b\",\"inputs\":[{\"name\":\"a\",\"shape\":[1,2],\"datatype\":\"FP32\","
+            "\"data\":[1,2]},{\"name\":\"i\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[9]}]}");
+        assert_non_null(strstr(hear(&w, fd), "[13,10,11]"));
+        (void)hear(&w, other);
+        assert_non_null(strstr(w.answer, " 400 "));
+    }
+    const char *page = get(&w, fd, "/v2/rubato/explain/b/json");
+    assert_non_null(strstr(page, "\"answered_s\":"));
+    assert_null(strstr(page, "_s\":-"));
+    ru_server_stop(w.server, on_stopped, &w);
+    turn(&w, &w.stopped);
+    close(fd);
+    close(other);
     close_world(&w);
 }
 
@@ -697,14 +742,13 @@ static void an_instance_that_rested_computes_the_same(void **state)
     ru_served_close(m);
 }
 
-RU_TESTS(serve_server, cmocka_unit_test(an_instance_that_rested_computes_the_same),
-         cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
-         cmocka_unit_test(a_model_that_is_not_ready_says_so),
-         cmocka_unit_test(outputs_have_a_bound), cmocka_unit_test(a_load_has_an_end),
-         cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
-         cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
-         cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
-                                         ru_scratch_close),
-         cmocka_unit_test_setup_teardown(a_stop_ends_loads, ru_scratch_open, ru_scratch_close),
-         cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,
-                                         ru_scratch_close))
+RU_TESTS(
+    serve_server, cmocka_unit_test(an_instance_that_rested_computes_the_same),
+    cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
+    cmocka_unit_test(a_model_that_is_not_ready_says_so), cmocka_unit_test(outputs_have_a_bound),
+    cmocka_unit_test(a_load_has_an_end), cmocka_unit_test(speaks_the_protocol),
+    cmocka_unit_test(drains), cmocka_unit_test(computes_short_batches_itself),
+    cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
+    cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open, ru_scratch_close),
+    cmocka_unit_test_setup_teardown(a_stop_ends_loads, ru_scratch_open, ru_scratch_close),
+    cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open, ru_scratch_close))
