@@ -59,15 +59,15 @@ static void resume(rui_http_call *k)
 {
     if (k->waits) {
         wait_over(k);
-        k->http->runs = RUNS;
-        rui_http_soon(k->http);
-    }
-    if (k->suspended) {
+    } else if (k->suspended) {
         unwatch(k);
         k->suspended = false;
         k->http->resume_connection(k->conn);
-        rui_http_soon(k->http); /* one run of the library does not see what it resumes itself */
+    } else {
+        return;
     }
+    k->http->runs = RUNS;
+    rui_http_soon(k->http); /* one run of the library does not see what it resumes itself */
 }
 
 /* The client left: the library closes the connection, the owner is told. */
@@ -558,6 +558,7 @@ static ssize_t on_read(void *self, uint64_t at, char *into, size_t max)
         suspend(k);
         return 0;
     }
+    k->http->runs = RUNS; /* this is sent, and what follows read, by other runs */
     n = n > (int64_t)max ? (int64_t)max : n;
     memcpy(into, k->pending + k->pending_at, (size_t)n);
     k->pending_at += n;

@@ -459,6 +459,41 @@ static void streams_and_stops_at_a_slow_reader(void **state)
     close_all(&w);
 }
 
+/* A stream goes on while another request waits and is not suspended yet: nothing but the stream's
+ * own bytes makes the library run. */
+static void streams_beside_one_that_waits(void **state)
+{
+    (void)state;
+    enum { RUNS = 12 };
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    char got[256];
+    ru_err err = {0};
+    int a = dial(&w), b = dial(&w);
+    const ru_http_field f = {"Content-Type", "text/event-stream"};
+    say(a, "GET /s HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 1);
+    ru_http_stream(w.kept[0], 200, &f, 1);
+    assert_true(ru_http_put(w.kept[0], "data: 1\n\n", 9));
+    assert_non_null(strstr(hear(&w, a, "data: 1\n\n"), "text/event-stream"));
+    turn(&w, 4); /* the stream is suspended */
+    say(b, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 2);
+    for (uint32_t k = 0; k < 2 * RUNS; k++) {
+        assert_true(k != RUNS || ru_http_put(w.kept[0], "data: 2\n\n", 9));
+        assert_ok(ru_loop_round(w.loop, 0, &err), err);
+    }
+    assert_true(recv(a, got, sizeof got, MSG_DONTWAIT) > 0);
+    ru_http_end(w.kept[0]);
+    reply_with(&w, w.kept[1], NULL, 0);
+    (void)hear(&w, b, "\r\n\r\n");
+    close(a);
+    close(b);
+    close_all(&w);
+}
+
 /* Damaged heads and bodies in any pieces: the server stays, and what was begun ends. */
 static void survives_noise(void **state)
 {
@@ -559,4 +594,5 @@ RU_TESTS(web_http, cmocka_unit_test(one_end_of_a_body), cmocka_unit_test(answers
          cmocka_unit_test(reads_what_came_before_the_end),
          cmocka_unit_test(a_fourth_may_send_no_more), cmocka_unit_test(answered_clients_make_room),
          cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(bounds_bodies),
-         cmocka_unit_test(streams_and_stops_at_a_slow_reader), cmocka_unit_test(survives_noise))
+         cmocka_unit_test(streams_and_stops_at_a_slow_reader),
+         cmocka_unit_test(streams_beside_one_that_waits), cmocka_unit_test(survives_noise))
