@@ -129,5 +129,4 @@ class Back:
         """The array that stands in `buffer` from byte `at` on, and keeps it alive."""
         if numpy is not None:
             return numpy.frombuffer(buffer, self.dtype, math.prod(self.shape), at).reshape(self.shape)
-        data = memoryview(buffer)[at:at + self.size_bytes]
-        return data.cast(self.format, self.shape) if self.shape else data.cast(self.format)[0]
+        return memoryview(buffer)[at:at + self.size_bytes].cast(self.format, self.shape)

@@ -6,7 +6,7 @@ from . import _array
 from ._call import check, ffi, forks, heard, lib, text, words
 
 _SLICE_NS = 50_000_000  # KeyboardInterrupt is looked for so often
-_VIEW_FROM = 1 << 17  # bytes of a batch from which on taking its memory costs less than a copy
+_VIEW_FROM = 1 << 17  # bytes of an array from which on taking its memory costs less than a copy
 _NUMBERS = ("context", "stride", "features", "classes", "image_size", "seed", "first", "count")
 _FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
 
@@ -14,8 +14,8 @@ _FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
 def stream(*, format, paths=(), batch, seed=0, epochs=1, shuffle=True, drop_last=False, threads=0, **options):
     """Batches of a data set, each a tuple of arrays (x, y, ...), which are the caller's own.
 
-    The arrays of a batch of at least 128 KiB are views of the memory it was decoded into: while one of them lives, so
-    does that memory, and no other batch is put there, also when the stream was closed.
+    Arrays of at least 128 KiB are views of the memory the batch was decoded into: while one of them lives, so does that
+    memory, and no other batch is put there, also when the stream was closed. Smaller ones, labels mostly, are copies.
 
     format: csv, libsvm, idx, cifar, npy, tokens, images, tar, tfrecord, packed, synthetic. paths: files, folders or
     addresses (http, https, s3). epochs 0: without end. The order is a function of the seed alone.
@@ -108,15 +108,16 @@ class Stream:
             self.close()
             raise StopIteration
         backs = [_array.Back(dtype, (n,) + shape) for _, dtype, shape in self.fields]
-        whole = sum(back.size_bytes for back in backs)
+        views = [back.size_bytes >= _VIEW_FROM for back in backs]
         taken, size = ffi.NULL, ffi.new("int64_t *")
-        if whole >= _VIEW_FROM and all(back.size_bytes > 0 for back in backs):
+        if any(views):
             taken = lib.ru_stream_take(self._s, size)
         if taken == ffi.NULL:
             return tuple(back.copy(self._batch.fields[k]) for k, back in enumerate(backs))
         owned = ffi.gc(ffi.cast("char *", taken), _giver(self._live, size[0], self._forks))
         buffer = ffi.buffer(owned, size[0])
-        return tuple(back.view(buffer, ffi.cast("char *", self._batch.fields[k]) - owned) for k, back in enumerate(backs))
+        return tuple(back.view(buffer, ffi.cast("char *", at) - owned) if view else back.copy(at)
+                     for back, view, at in zip(backs, views, self._batch.fields))
 
     def close(self):
         with self._live.lock:

@@ -280,6 +280,12 @@ class Package(unittest.TestCase):
             self.assertEqual(list(flat[::wide]), [float(32 * k + i) for i in range(32)])
             flat[0] = -1.0  # it is the caller's
         self.assertEqual(memoryview(kept[0]).cast("B").cast("f")[0], -1.0)
+        labels, places = [], set()  # small arrays keep no large ones
+        for x, y in rubato.data.stream(format="npy", paths=["x.npy", "y.npy"], batch=32, epochs=8, threads=1):
+            labels.append(y)
+            places.add(ctypes.addressof(ctypes.c_char.from_buffer(memoryview(x).cast("B"))))
+        self.assertEqual(len(labels), 24)
+        self.assertLess(len(places), 24)
 
     def test_a_trace_tells_where_the_time_of_each_step_went(self):
         t = rubato.trace("there")
