@@ -120,6 +120,8 @@ class Stream:
                      for back, view, at in zip(backs, views, self._batch.fields))
 
     def close(self):
+        if self._forks != forks():  # its threads are not here: nothing can be waited for
+            return
         with self._live.lock:
             s, self._s, self._live.s = self._s, None, ffi.NULL
         if s is not None:

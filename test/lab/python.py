@@ -250,6 +250,7 @@ class Package(unittest.TestCase):
         numbers = rubato.data.stream(format="csv", paths="rows.csv", batch=1)
         if os.fork() == 0:
             try:
+                numbers.close()  # its threads are not here
                 next(numbers)
             except RuntimeError:
                 os._exit(0)
