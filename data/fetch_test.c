@@ -440,6 +440,38 @@ static void test_refusals_count_while_it_runs(void **state)
     ru_dataset_close(d);
 }
 
+/* Where the system gives no memory for a batch, half of what it gave is left for others. */
+static void test_fewer_batches_where_memory_ends(void **state)
+{
+    ru_scratch *f = *state;
+    enum { AHEAD = 40 };
+    const ru_data_options made = {.format = "synthetic", .generator = "digits", .count = COUNT};
+    const ru_stream_options opt = {.batch = 2, .epochs = 1, .ahead_max = AHEAD};
+    ru_dataset *d = open_as(&made, 0);
+    const rui_write_job job = {.d = d, .n = COUNT, .dir = f->root, .prefix = "a"};
+    assert_ok(rui_writer_find("packed")->write(&job, &f->err), f->err);
+    ru_dataset_close(d);
+    const char *path = ru_path_join(&f->arena, f->root, "a.pack");
+    d = open_as(&(ru_data_options){.format = "packed", .paths = &path, .n_paths = 1}, -1);
+    uint32_t fewer = 0, all = 0;
+    for (int64_t k = 0; all < 8; k++) {
+        ru_stream *s = NULL;
+        uint32_t least, most = 0;
+        ru_test_os_fail(k);
+        ru_status st = ru_stream_open(d, &opt, &s, &f->err);
+        ru_test_os_fail(-1);
+        if (st == RU_OK) {
+            ru_stream_ahead_range(s, &least, &most);
+            assert_true(least >= 1 && (most == AHEAD || most <= AHEAD / 2));
+        }
+        fewer += st == RU_OK && most < AHEAD ? 1 : 0;
+        all += most == AHEAD ? 1 : 0;
+        ru_stream_close(s);
+    }
+    assert_true(fewer > 10);
+    ru_dataset_close(d);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 static void test_direct_reads_are_refused(void **state)
 {
@@ -457,6 +489,6 @@ static void test_direct_reads_are_refused(void **state)
     assert_null(none);
 }
 
-RU_TESTS(data_fetch, T(test_direct_reads_are_refused), T(test_refusals_count_while_it_runs),
-         T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_images),
-         T(test_shares), T(test_ranges))
+RU_TESTS(data_fetch, T(test_fewer_batches_where_memory_ends), T(test_direct_reads_are_refused),
+         T(test_refusals_count_while_it_runs), T(test_written_formats), T(test_tokens_and_cifar),
+         T(test_tar), T(test_images), T(test_shares), T(test_ranges))

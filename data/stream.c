@@ -449,8 +449,8 @@ static void release(ru_stream *s)
 void *ru_stream_take(ru_stream *s, int64_t *size_bytes)
 {
     ru_mutex_lock(&s->lock);
-    bool has = s->released < s->next_out;
     slot *sl = &s->slots[s->released % (int64_t)s->n_slots];
+    bool has = s->released < s->next_out && sl->block == sl->fields[0]; /* else it was taken */
     uint8_t *fresh = has && s->spare.n > 0 ? s->spare.at[--s->spare.n] : NULL;
     fresh = has && fresh == NULL ? ru_memory_map(s->block_bytes) : fresh;
     uint8_t *taken = fresh != NULL ? sl->block : NULL;

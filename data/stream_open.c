@@ -130,6 +130,13 @@ static ru_status take_slots(ru_stream *s, ru_err *err)
            (s->blocks[s->n_blocks] = ru_memory_map(s->block_bytes)) != NULL) {
         s->n_blocks++;
     }
+    /* where there was no more, half of it is left for threads and requests */
+    uint32_t keep = s->n_blocks == s->n_slots          ? s->n_blocks
+                    : s->n_blocks / 2 > s->n_ahead + 1 ? s->n_blocks / 2
+                                                       : s->n_ahead + 1;
+    while (s->n_blocks > keep) {
+        ru_memory_unmap(s->blocks[--s->n_blocks], s->block_bytes);
+    }
     bool enough = s->n_blocks > s->n_ahead;
     s->spare.at = enough ? s->blocks + s->n_slots : NULL;
     s->n_slots = enough ? s->n_blocks : s->n_slots;

@@ -420,6 +420,7 @@ static void test_a_batch_can_be_taken(void **state)
     ru_stream_give(s, first, size);
     void *last = ru_stream_take(s, &size); /* what was given back stands in its place */
     assert_non_null(last);
+    assert_null(ru_stream_take(s, &size)); /* it was taken */
     ru_stream_give(s, last, size);
     ru_stream_close(s);
     for (int64_t k = 0; k < n_kept; k++) {
