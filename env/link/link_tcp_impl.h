@@ -175,7 +175,8 @@ void rui_socket_notsent(rui_conn *c, int64_t bytes);
 /* What one of n busy connections may hold unsent when all deliver so much. */
 int64_t rui_window_bytes(double rate_bytes_per_s, int64_t queue_ns, uint32_t n_active);
 /* What SO_SNDBUF is set to for that window. Pure. */
-int64_t rui_sndbuf_bytes(int64_t window_bytes, int64_t rtt_min_us, double bytes_per_s);
+int64_t rui_sndbuf_bytes(int64_t window_bytes, uint32_t n_active, int64_t rtt_min_us,
+                         double bytes_per_s);
 void rui_socket_sndbuf(rui_conn *c);
 
 /* link_tcp_rx.c, link_tcp_tx.c */

@@ -17,8 +17,9 @@
 enum {
     SHORT_PATH_US = 2000,
     MIDDLE_PATH_US = 500,
-    MIDDLE_WINDOWS = 4,   /* of RUI_NOTSENT_BYTES */
-    RATE_SPAN_US = 10000, /* the kernel counts busy time in ticks of 1 to 10 ms */
+    MIDDLE_BYTES = 256 << 10,
+    MIDDLE_ALL_BYTES = 1 << 20, /* of all busy connections */
+    RATE_SPAN_US = 10000,       /* the kernel counts busy time in ticks of 1 to 10 ms */
 };
 
 static void set_int(int fd, int level, int name, int64_t value)
@@ -114,14 +115,19 @@ bool rui_path_rate(rui_path *p, int64_t acked_bytes, int64_t busy_us)
  * 119.5 MB/s, and a small message beside them waits 0.30 ms at the median; with one and a half
  * windows the same rate and 0.85 ms; beside bulk to four hosts 64 KiB take 1.07 instead of 1.52 ms.
  * On paths between a half and two milliseconds that starves the link: acknowledgements come late,
- * and so does the process that writes; a single sum waited for room 10 to 24 % of its time. There
- * it is 256 KiB, also where several connections share a window. Four hosts, 200 Mbit/s, a third of
- * a millisecond each way: a step of vgg16 with two sums takes 0.88 s instead of 1.03.
+ * and so does the process that writes; in samples a connection of a single sum waited for room up
+ * to 24 % of its busy time, in many of them far less. There it is 256 KiB, also where several
+ * connections share a window, and 1 MiB for all of them, since it goes before urgent messages and
+ * is memory of the kernel for each of a thousand connections. Four hosts, 200 Mbit/s, a third of a
+ * millisecond each way: a step of vgg16 with two sums takes 0.88 s instead of 1.03.
  * Long paths are left to the kernel, which needs room for its estimate to grow. */
-int64_t rui_sndbuf_bytes(int64_t window_bytes, int64_t rtt_min_us, double bytes_per_s)
+int64_t rui_sndbuf_bytes(int64_t window_bytes, uint32_t n_active, int64_t rtt_min_us,
+                         double bytes_per_s)
 {
     double on_path = 1.5e-6 * (double)rtt_min_us * bytes_per_s;
-    int64_t want = window_bytes - window_bytes / 4, least = MIDDLE_WINDOWS * RUI_NOTSENT_BYTES;
+    int64_t want = window_bytes - window_bytes / 4;
+    int64_t least = MIDDLE_ALL_BYTES / (n_active > 0 ? n_active : 1);
+    least = least < MIDDLE_BYTES ? least : MIDDLE_BYTES;
     want = rtt_min_us > MIDDLE_PATH_US && want < least ? least : want;
     return on_path < 1e9 && (int64_t)on_path > want ? (int64_t)on_path : want;
 }
@@ -136,7 +142,8 @@ void rui_socket_sndbuf(rui_conn *c)
     if (c->sndbuf_planned || (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
         return;
     }
-    int64_t want = rui_sndbuf_bytes(c->notsent_bytes, info.tcpi_min_rtt, c->path.bytes_per_s);
+    int64_t want = rui_sndbuf_bytes(c->notsent_bytes, c->link->n_active, info.tcpi_min_rtt,
+                                    c->path.bytes_per_s);
     int64_t off = want - c->sndbuf_bytes;
     if (off > want / 8 || off < -want / 8) {
         c->sndbuf_bytes = want;

@@ -81,14 +81,16 @@ static void test_send_buffer(void **state)
     (void)state;
     static const int64_t windows[] = {16 << 10, 64 << 10, 600 << 10, 4 << 20};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(windows); k++) {
-        int64_t window = windows[k], held = 2 * rui_sndbuf_bytes(window, 0, 0);
+        int64_t window = windows[k], held = 2 * rui_sndbuf_bytes(window, 1, 0, 0);
         assert_true(held * 2 / 3 <= window); /* one chunk on its way when the next is asked for */
         assert_true(held * 2 / 3 >= window * 15 / 16);
     }
-    assert_int_equal(rui_sndbuf_bytes(16 << 10, 501, 1e6), 256 << 10);
-    assert_int_equal(rui_sndbuf_bytes(16 << 10, 500, 1e6), 12 << 10);
+    assert_int_equal(rui_sndbuf_bytes(16 << 10, 4, 501, 1e6), 256 << 10);
+    assert_int_equal(rui_sndbuf_bytes(16 << 10, 8, 501, 1e6), 128 << 10);
+    assert_int_equal(rui_sndbuf_bytes(16 << 10, 1000, 501, 1e6), 12 << 10);
+    assert_int_equal(rui_sndbuf_bytes(16 << 10, 4, 500, 1e6), 12 << 10);
     /* 10 ms at 119.5 MB/s: one and a half times what the path holds. */
-    int64_t path = rui_sndbuf_bytes(64 << 10, 10000, 119.5e6);
+    int64_t path = rui_sndbuf_bytes(64 << 10, 1, 10000, 119.5e6);
     assert_true(path > 1790000 && path < 1800000);
 }
 
