@@ -328,8 +328,8 @@ RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
 /* Sum gradients in these parts, whole ones or cuts in their order, from the next view on; copied.
  * Each goes by the algorithm that it names in views of as many members as now, of all while there
  * is none yet, unless members share memory, servers add or sums are in the order of ranks.
- * Likewise at most `flight` sums are under way at once, those that are needed first, and those that
- * another member has begun; 0: all that are ready.
+ * Likewise at most `flight` sums are under way at once, those that are needed first; beyond it are
+ * those that another member has begun, and a small one before large ones. 0: all that are ready.
  * `barrier`: why each step waits for all sums of the one before, a sentence as in `depth` (view of
  * a constant); NULL: where it may, none does. Where this process leads, that view comes with the
  * next commit; who leads later has a table of its own or the rule's. Shared memory and views of
