@@ -367,13 +367,14 @@ static void list_hosts(losses *x, ru_launch_options *with)
     with->hosts = with->hosts != NULL ? &x->hosts : NULL;
 }
 
-static const char *last_host(const losses *x)
+/* The last one with a worker: there is one. */
+static ru_host *last_host(losses *x)
 {
     uint32_t k = x->hosts.n;
-    while (k > 0 && (x->at[k - 1].here || x->at[k - 1].workers == 0)) {
+    while (k > 1 && (x->at[k - 1].here || x->at[k - 1].workers == 0)) {
         k--;
     }
-    return k > 0 ? x->at[k - 1].name : NULL;
+    return &x->at[k - 1];
 }
 
 /* How many workers it had. */
@@ -431,7 +432,8 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
         ask->file = job.train.parallel == RU_PARALLEL_PLACED ? "place.json" : "pipe.json";
         with->n_max = n;
         while (x->hosts.workers >= n) {
-            (void)drop_host(x, last_host(x));
+            last_host(x)->workers--;
+            x->hosts.workers--;
         }
         with->n_start = n - x->hosts.workers;
     }
