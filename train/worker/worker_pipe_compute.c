@@ -732,7 +732,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     RU_TRY(leads(w) ? rui_pipe_report(w, lr, ns, err) : RU_OK);
     RU_TRY(follow(w, &d, over, err));
     if ((d.flags & RUI_PIPE_SET) != 0 && !*over) { /* who goes on from it does not evaluate again */
-        rui_sets_put(w, ru_clock_now());
+        rui_sets_put(w, 0);
     }
     return RU_OK;
 }

@@ -266,8 +266,8 @@ int64_t rui_sets_stage_bytes(const ru_graph *g);
 void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes);
 int64_t rui_sets_bytes(const rui_pipe_worker *w); /* what this worker's take */
 bool rui_sets_due(const rui_pipe_worker *w);      /* leader */
-/* Between two steps; begun: when the others' states were waited for. */
-void rui_sets_put(rui_pipe_worker *w, ru_time begun);
+/* Between two steps; waited_ns: for the others' states. */
+void rui_sets_put(rui_pipe_worker *w, int64_t waited_ns);
 
 /* worker_pipe_lead.c */
 RU_MUST_USE ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err);

@@ -329,9 +329,7 @@ ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *o
     bool all = some || (d->flags & RUI_PIPE_FAR) != 0;
     ru_time begun = ru_clock_now();
     RU_TRY(all ? gather(w) : RU_OK);
-    if (all && w->opt->far && !last) { /* also beside a checkpoint: nothing is sent for it */
-        rui_sets_put(w, begun);
-    }
+    int64_t waited_ns = ru_time_since(ru_clock_now(), begun);
     bool due = some && !stopped && t->eval != NULL && t->evaluated_step != t->step_done &&
                (last || (d->flags & RUI_PIPE_WAIT) != 0);
     if (due) {
@@ -341,6 +339,9 @@ ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *o
         why = stopped ? NULL : rui_trainer_over(t);
     }
     *over = last || stopped || why != NULL;
+    if (all && w->opt->far && !*over) { /* also beside a checkpoint: nothing is sent for it */
+        rui_sets_put(w, waited_ns);     /* who goes on from it does not evaluate again */
+    }
     if (*over) {
         RU_TRY(finish(w, why != NULL ? why : stopped ? "stopped" : "done", err));
     } else if (some && (d->flags & RUI_PIPE_WAIT) == 0) {

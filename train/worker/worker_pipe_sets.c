@@ -216,13 +216,14 @@ void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes)
     }
 }
 
-void rui_sets_put(rui_pipe_worker *w, ru_time begun)
+void rui_sets_put(rui_pipe_worker *w, int64_t waited_ns)
 {
     rui_pipe_sets *s = &w->sets;
     ru_err err = {0};
     if (s->at == NULL || s->off) {
         return;
     }
+    ru_time begun = ru_clock_now();
     ru_status st = put(w, &err);
     if (st != RU_OK) { /* the training goes on; checkpoints are still there */
         s->off = true;
@@ -233,7 +234,7 @@ void rui_sets_put(rui_pipe_worker *w, ru_time begun)
         return;
     }
     ru_time now = ru_clock_now();
-    int64_t most = ru_time_since(now, begun);
+    int64_t most = waited_ns + ru_time_since(now, begun);
     for (uint32_t d = 0; d < w->seats.n; d++) { /* whoever has most takes longest */
         int64_t ns = 0;
         for (uint32_t k = 0; k < w->stages.n; k++) {
