@@ -81,10 +81,16 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
 int64_t rui_flows_bytes(const rui_pipe_worker *w)
 {
     int64_t sum = 0;
-    for (uint32_t k = 0; k < w->n_links; k++) {
+    for (uint32_t k = 0; k < w->plan.fill; k++) { /* the others are gone before the first step */
         sum += w->flows[k].bytes * w->flows[k].ahead;
     }
     return sum;
+}
+
+void rui_flow_drop(rui_pipe_worker *w, uint32_t link)
+{
+    free(w->flows[link].at);
+    w->flows[link].at = NULL;
 }
 
 void rui_flows_close(rui_pipe_worker *w)

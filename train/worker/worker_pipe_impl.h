@@ -225,6 +225,8 @@ RU_MUST_USE ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t
                                      void **place);
 /* The piece is written, and leaves; or it was read, and its place takes a later one. */
 void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number);
+/* No further piece: the last one was read, or has left. Its memory is free. */
+void rui_flow_drop(rui_pipe_worker *w, uint32_t link);
 /* loop thread */
 ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number);
 void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);

@@ -155,7 +155,17 @@ ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err)
             }
             RU_TRY(rui_flow_place(w, link, 0, &piece));
             RU_TRY(move_stage(w, k, gives, piece, err));
-            rui_flow_go(w, link, 0);
+            if (gives) {
+                rui_flow_go(w, link, 0);
+            } else { /* nothing comes behind it */
+                rui_flow_drop(w, link);
+            }
+        }
+    }
+    for (link = w->plan.fill; link < w->n_links && gives; link++) {
+        if (w->flows[link].bytes > 0) { /* it has left */
+            RU_TRY(rui_flow_place(w, link, 0, &piece));
+            rui_flow_drop(w, link);
         }
     }
     return gives || w->opt->after == 0 ? RU_OK : renew_slots(w, err);
