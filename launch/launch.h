@@ -22,15 +22,15 @@ typedef struct ru_launch_options {
     uint32_t n_begin;               /* workers, those of other hosts too, before the first step */
     bool open;                      /* newcomers may join: say how */
     bool deterministic, equal_shares, sockets_only;
-    bool transient;      /* this machine may be taken away: its workers join without a vote */
-    const char *listen;  /* of the first worker; NULL: this machine only */
-    const char *weights; /* where guests get the first worker's weights; NULL: nowhere */
-    const char *toward;  /* host:port on whose side the others are; NULL: not known */
-    const char *join;    /* address of a job that others found; NULL: founded here */
-    bool parts;          /* a pipeline or a placed step of n_max workers ... */
-    const char *sets;    /* ... whose file of train/pipe/sets.h this is; NULL: none */
-    int64_t after;       /* ... all go on after this step from the sets, on several hosts; 0: no */
-    bool again;          /* ... and which lost a worker, and starts again */
+    bool transient;          /* this machine may be taken away: its workers join without a vote */
+    const char *listen;      /* of the first worker; NULL: this machine only */
+    const char *weights;     /* where guests get the first worker's weights; NULL: nowhere */
+    const char *toward;      /* host:port on whose side the others are; NULL: not known */
+    const char *join;        /* address of a job that others found; NULL: founded here */
+    bool parts;              /* a pipeline or a placed step of n_max workers ... */
+    const char *sets;        /* ... whose file of train/pipe/sets.h this is; NULL: none */
+    int64_t after;           /* ... all go on after this step, on several hosts; 0: they do not */
+    bool again;              /* ... and which lost a worker, and starts again */
     int64_t told, told_eval; /* last steps of which step and evaluation were told before that */
     /* A step was told: true when all workers should end, to start again; NULL: nobody asks. */
     bool (*told_step)(void *self, const char *out, double step_s);

@@ -250,16 +250,12 @@ typedef struct asked {
     ru_run_opened inner;
     const char *text, *file;
     ru_arena *arena;
-    ru_launch_options *with;
-    int fd; /* of the sets */
 } asked;
 
 static ru_status put_asked(void *self, const char *out, ru_err *err)
 {
     const asked *x = self;
     const char *dir = ru_path_join(x->arena, out, "plans");
-    /* Those of other hosts may not have the folder; a set is never older than a checkpoint then. */
-    x->with->after = x->with->hosts != NULL && x->with->again ? ru_sets_step(x->fd) : 0;
     const char *path = dir != NULL ? ru_path_join(x->arena, dir, x->file) : NULL;
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a path");
@@ -507,8 +503,6 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
         watch_way(&lost, job, choice);
         with.told_step = told_step;
         with.self = &lost.drift;
-        x.with = &with;
-        x.fd = lost.fd;
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
     ru_self_stop_watch();
@@ -523,6 +517,7 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
         with.again = true;
         with.told = out->step;
         with.told_eval = out->eval_step;
+        with.after = with.hosts != NULL ? lost.before : 0; /* others may not have the folder */
         if (!back && !recut(to, &lost, &x)) {
             plan_fewer(arena, to, &with, &lost, &x, out->no_host);
         }

@@ -93,6 +93,14 @@ RU_API_END
  * Errors: RU_E_MISSING, RU_E_DATA. */
 RU_MUST_USE ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out,
                                    ru_err *err);
+/* Where states go that are read; `put` copies one. */
+typedef struct ru_ckpt_sink {
+    ru_status (*put)(void *self, ru_value_id state, const void *data, ru_err *err);
+    void *self;
+} ru_ckpt_sink;
+/* As ru_ckpt_load, but into `to`. */
+RU_MUST_USE ru_status ru_ckpt_load_to(const ru_ckpt_info *info, const ru_graph *graph,
+                                      const ru_ckpt_sink *to, bool slots, ru_err *err);
 /* Load parameters and statistics into `graph` itself: its STATE values get data (in `arena`). */
 RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,
                                          ru_err *err);

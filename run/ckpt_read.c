@@ -229,9 +229,9 @@ static ru_status tensor_for(const ru_ckpt_info *info, const tensors *t, const ch
     return RU_OK;
 }
 
-static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe, bool slots,
-                           const tensors *model, const tensors *optimizer, ru_arena *arena,
-                           ru_err *err)
+static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, const ru_ckpt_sink *to,
+                           bool slots, const tensors *model, const tensors *optimizer,
+                           ru_arena *arena, ru_err *err)
 {
     for (uint32_t v = 1; v < graph->n_values; v++) {
         const ru_value *s = &graph->values[v];
@@ -246,7 +246,7 @@ static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, ru_e
             return full(err);
         }
         RU_TRY(tensor_for(info, slot ? optimizer : model, name, graph, s, &data, err));
-        RU_TRY(ru_exe_state_write(exe, (ru_value_id){v}, data, err));
+        RU_TRY(to->put(to->self, (ru_value_id){v}, data, err));
     }
     return RU_OK;
 }
@@ -261,8 +261,8 @@ static bool has_slots(const ru_graph *g)
     return false;
 }
 
-ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe, bool slots,
-                       ru_err *err)
+ru_status ru_ckpt_load_to(const ru_ckpt_info *info, const ru_graph *graph, const ru_ckpt_sink *to,
+                          bool slots, ru_err *err)
 {
     ru_arena arena;
     tensors model = {0}, optimizer = {0};
@@ -273,12 +273,23 @@ ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *
         st = open_tensors(info, "optimizer.safetensors", &arena, &optimizer, err);
     }
     if (st == RU_OK) {
-        st = load_into(info, graph, exe, slots, &model, &optimizer, &arena, err);
+        st = load_into(info, graph, to, slots, &model, &optimizer, &arena, err);
     }
     ru_file_unmap(&model.map);
     ru_file_unmap(&optimizer.map);
     ru_arena_fini(&arena);
     return st;
+}
+
+static ru_status put_exe(void *self, ru_value_id v, const void *data, ru_err *err)
+{
+    return ru_exe_state_write(self, v, data, err);
+}
+
+ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe, bool slots,
+                       ru_err *err)
+{
+    return ru_ckpt_load_to(info, graph, &(ru_ckpt_sink){put_exe, exe}, slots, err);
 }
 
 ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,

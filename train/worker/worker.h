@@ -28,7 +28,7 @@ typedef struct ru_worker_options {
     bool sockets_only; /* sum over sockets even on one host (measurements) */
     const char *sets;  /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
     bool far;          /* only the worker that leads has it, and copies the state of all */
-    int64_t after; /* far: all go on after this step, from the leader's copies; 0: they do not */
+    int64_t after; /* far: all go on after this step, with states from the leader; 0: they do not */
     const char *weights; /* host:port where guests get this worker's weights; NULL: nowhere */
     uint64_t cores;      /* of the compute threads: bit k is core k; 0: wherever */
 } ru_worker_options;

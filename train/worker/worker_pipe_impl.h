@@ -260,9 +260,10 @@ RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *
 RU_MUST_USE ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err);
 /* The state of the part under way; nothing, if it goes on from a checkpoint. */
 RU_MUST_USE ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err);
-/* Those who have no sets get their states from the leader. Compute thread. */
+/* Those who have no sets get their states from the leader, of a set or of the checkpoint from which
+ * it goes on. Compute thread. */
 RU_MUST_USE ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err);
-/* Bytes of a stage's states, one behind another. */
+/* Bytes of the message with a stage's states; > 0. */
 int64_t rui_sets_stage_bytes(const ru_graph *g);
 /* No sets when they do not fit beside so many bytes into this worker's share of memory. */
 void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes);

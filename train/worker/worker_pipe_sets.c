@@ -98,20 +98,46 @@ static int64_t place_bytes(const ru_value *x)
     return (ru_type_bytes(&x->type) + 63) / 64 * 64;
 }
 
-int64_t rui_sets_stage_bytes(const ru_graph *g)
+/* Where a state stands in the message of its stage. */
+static int64_t place_of(const ru_graph *g, uint32_t state)
 {
     int64_t sum = 0;
-    for (uint32_t v = 1; v < g->n_values; v++) {
+    for (uint32_t v = 1; v < state; v++) {
         sum += has_name(&g->values[v]) ? place_bytes(&g->values[v]) : 0;
     }
     return sum;
 }
 
-/* gives: the leader's copies into the piece; else from there into `part`. */
+int64_t rui_sets_stage_bytes(const ru_graph *g)
+{
+    int64_t sum = place_of(g, g->n_values);
+    return sum > 0 ? sum : 64; /* a part without states gets a message too */
+}
+
+typedef struct message {
+    const ru_graph *graph;
+    uint8_t *piece;
+} message;
+
+static ru_status put_loaded(void *self, ru_value_id v, const void *data, ru_err *err)
+{
+    const message *m = self;
+    (void)err;
+    memcpy(m->piece + place_of(m->graph, v.v), data,
+           (size_t)ru_type_bytes(&m->graph->values[v.v].type));
+    return RU_OK;
+}
+
+/* gives: the leader's copies, or those of the checkpoint from which it goes on, into the piece;
+ * else from there into the part with that stage. */
 static ru_status move_stage(rui_pipe_worker *w, uint32_t stage, bool gives, uint8_t *piece,
                             ru_err *err)
 {
     const ru_graph *g = &w->stages.at[stage].step.graph;
+    if (gives && w->sets.from.step == 0) {
+        message m = {g, piece};
+        return ru_ckpt_load_to(&w->t.from, g, &(ru_ckpt_sink){put_loaded, &m}, true, err);
+    }
     for (uint32_t v = 1; v < g->n_values; v++) {
         const ru_value *x = &g->values[v];
         if (!has_name(x)) {
@@ -144,7 +170,7 @@ ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err)
     void *piece;
     if (gives && w->opt->after > 0 && w->opt->after != w->first_step) {
         return RU_FAIL(err, RU_E_BUG,
-                       "copies after step %lld are wanted, and those here are of %lld",
+                       "the states after step %lld are wanted, and those here are of %lld",
                        (long long)w->opt->after, (long long)w->first_step);
     }
     for (uint32_t k = 0; k < w->stages.n && w->opt->after > 0; k++) {
