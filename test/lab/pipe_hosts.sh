@@ -4,7 +4,9 @@
 #   1. `--hosts` trains them, with the losses and the checkpoint of one process;
 #   2. kill -9 of a worker here, and of one there: all start again from copies that the first host keeps, and those there get their
 #      state from it, to the same bits; also of a schedule that does not drain;
-#   3. a host that is gone for good is left out, and the others divide the model anew.
+#   3. a host that is gone for good is left out, and the others divide the model anew; one that loses a worker again and again
+#      keeps its other one;
+#   4. a part of a placed step that has no state, and a checkpoint in place of copies that have no room.
 net=$(dirname "$(realpath "$0")")/net.sh
 "$net" check || exit $?
 . "$(dirname "$0")/parts.sh"
@@ -55,18 +57,22 @@ alike runs/placed one
 lines_of() { if [ -e "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
 more_lines() { [ "$(lines_of "$1")" -gt $(($2 + 3)) ]; }
 wait_steps() { wait_until "$1" more_lines "$1" "$(lines_of "$1")"; }
-begin() { # OUT OPTIONS..: two workers here, one there; job_pid is the launcher
+job=drop
+way=pipeline
+here=2
+there=1
+begin() { # OUT OPTIONS..: job_pid is the launcher
     o=$1
     shift
-    "$net" in "$lab" 1 "$rubato" train drop.yaml --out "$o" --hosts 10.77.0.1:2,10.77.0.2:1 --set train.parallel=pipeline \
-        --set train.steps=1000000 "$@" >"$o.log" 2>&1 &
+    "$net" in "$lab" 1 "$rubato" train "$job.yaml" --out "$o" --hosts "10.77.0.1:$here,10.77.0.2:$there" \
+        --set "train.parallel=$way" --set train.steps=1000000 "$@" >"$o.log" 2>&1 &
     job_pid=$!
     wait_steps "$o"
 }
-lose() { # OUT WORKER
-    before=$(restarts "$1")
+lose() { # OUT WORKER [PARTS]
+    before=$(restarts "$1" "${3:-stages}")
     kill_one "$1" "$2"
-    wait_restart "$1" "$before"
+    wait_restart "$1" "$before" "${3:-stages}"
     wait_steps "$1"
 }
 begin runs/lost --set train.eval_every=10000000 --set 'train.pipeline={cut: [fc2, fc3]}'
@@ -81,7 +87,51 @@ ended runs/lost
 train drop calm --set train.steps="$(newest runs/lost)" --set train.eval_every=10000000
 alike runs/lost calm step/1
 
+here=1
+there=2
+begin runs/again --set train.eval_every=10000000 --set 'train.pipeline={cut: [fc2, fc3]}'
+given_up() {
+    runs 3 && kill -9 "$victim"
+    grep -q 'the job goes on with 2 workers' runs/again.log
+}
+wait_until runs/again given_up
+wait_steps runs/again
+far=0
+for pid in $(pgrep -P "$job_pid"); do
+    tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -- '--token-file -' && far=$((far + 1))
+done
+[ "$far" = 1 ] || fail "$far workers of 2 are on the other host, expected 1"
+ended runs/again
+train drop calm-again --set train.steps="$(newest runs/again)" --set train.eval_every=10000000
+alike runs/again calm-again step/1
+
+# The sum behind layer2.0 waits for the other device, so it is a part of its own.
+sed 's/^model: .*/model: {zoo: resnet18, width: 8}/' drop.yaml >conv.yaml
+job=conv
+way=placed
+there=1
+begin runs/join --set train.eval_every=10000000 --set 'train.placed.devices={layer2.0: 2, layer2.0.downsample.0: 1}'
+lose runs/join 2 devices
+grep -q 'all devices start again from their copies in memory after step' runs/join.log || fail "devices have no copies: $(tail -5 runs/join.log)"
+ended runs/join
+train conv calm-join --set train.steps="$(newest runs/join)" --set train.eval_every=10000000
+alike runs/join calm-join step/1
+
+way=pipeline
+here=2
+sed 's/\[90, 60, 40\]/[8, 400, 400]/' drop.yaml >late.yaml
+job=late
+begin runs/tight --set train.eval_every=10000000 --set 'train.pipeline={cut: [fc2, fc3]}' --set train.memory=6MB --set checkpoint.every=100ms
+wait_ckpt runs/tight 0
+lose runs/tight 3
+grep -q 'has no memory for two copies' runs/tight.log || fail "there is room for copies"
+grep -q 'all stages start again from the checkpoint after step' runs/tight.log || fail "not from a checkpoint: $(tail -5 runs/tight.log)"
+ended runs/tight
+train late calm-tight --set train.steps="$(newest runs/tight)" --set train.eval_every=10000000
+alike runs/tight calm-tight step/1
+
 # Drains, and so copies, come with evaluations.
+job=drop
 begin runs/stash --set train.eval_every=10 --set train.stale=true --set train.accumulate=1 --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}'
 copied() { [ "$(lines_of runs/stash)" -gt 30 ]; }
 wait_until runs/stash copied
