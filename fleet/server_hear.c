@@ -293,8 +293,8 @@ void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects 
     s->editions[e].refs--;
     rui_fed_member *m = &s->members[cookie >> 8];
     m->reading = m->reading == 1 + e ? 0 : m->reading;
-    s->pace.open--;
-    rui_fed_pace_on(s, now, fx);
+    rui_fed_pace_sent(&s->pace);
+    rui_fed_paced_on(s, now, fx);
 }
 
 /* -- timers and wakes -----------------------------------------------------------------------------
@@ -334,7 +334,7 @@ void rui_fed_timer(void *self, uint32_t what, ru_time now)
     } else if (what == RUI_FED_TIMER_SECURE) {
         rui_secure_timer(s, now, fx);
     } else if (what == RUI_FED_TIMER_PACE) {
-        rui_fed_pace_look(s, now, fx);
+        rui_fed_paced_look(s, now, fx);
     } else if (what == RUI_FED_TIMER_BODIES) {
         look_at_bodies(s, now);
     }

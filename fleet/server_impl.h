@@ -11,6 +11,7 @@
 #include "env/link/link_tcp.h"
 #include "env/thread.h"
 #include "fleet/server.h"
+#include "fleet/server/pace.h"
 #include "fleet/sum.h"
 
 /* The values of a round, while somebody reads them. */
@@ -39,18 +40,6 @@ typedef struct rui_fed_member {
     rui_fed_task waits;
 } rui_fed_member;
 
-/* A large model goes to few clients at one time: who has it trains, and sends back on the other way
- * of the line, while the next ones take it in. More of them as long as that carries more bytes, or
- * when those under way stall. */
-typedef struct rui_fed_pace {
-    uint32_t *queue; /* [clients_max] ring of members */
-    uint32_t first, n;
-    uint32_t open, most; /* models under way; most at one time */
-    int64_t sent_bytes;  /* of the channel, at the last look */
-    double rate;         /* bytes/s, when `most` grew last */
-    ru_time looked;
-} rui_fed_pace;
-
 /* The masked sum of a round: the main thread takes the masks off. */
 typedef enum rui_masked { RUI_MASKED_NONE, RUI_MASKED, RUI_UNMASKED } rui_masked;
 
@@ -65,8 +54,8 @@ typedef struct rui_fed_welcome {
 typedef struct rui_fed_slot {
     bool ready, kept, ending;
     bool spent; /* ended, because another round would tell too much */
-    bool
-        waits; /* no round goes on, and other clients are there or out of their hours than before */
+    /* No round goes on, and other clients are there or out of their hours than before. */
+    bool waits;
     uint32_t there, resting; /* of the last `waits`; written by the loop thread */
     rui_masked masked;
     ru_err unmask;     /* why masks could not be taken off */
@@ -148,8 +137,8 @@ void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects
 void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, ru_time now,
                    ru_effects *fx);
 /* Models for those that wait; the second one: every second. */
-void rui_fed_pace_on(rui_fed_server *s, ru_time now, ru_effects *fx);
-void rui_fed_pace_look(rui_fed_server *s, ru_time now, ru_effects *fx);
+void rui_fed_paced_on(rui_fed_server *s, ru_time now, ru_effects *fx);
+void rui_fed_paced_look(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* The evaluation of the tiers is over. */
 void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* s->sum has the updates of these clients: the values of the round that follows. */

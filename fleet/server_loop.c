@@ -170,9 +170,12 @@ static rui_edition *edition_new(rui_fed_server *s, ru_time now)
     return NULL;
 }
 
-/* Models under way at first; from so many bytes on they are paced; that many streams there are. */
-enum { PACE_FIRST = 2, PACED_BYTES = 1 << 20, PACE_MOST = 256 };
 static const int64_t pace_ns = 1000000000;
+
+static bool is_paced(const rui_fed_server *s)
+{
+    return s->flat.count * (int64_t)sizeof(float) >= RUI_FED_PACED_BYTES;
+}
 
 static void send_model(rui_fed_server *s, uint32_t i, ru_time now, ru_effects *fx)
 {
@@ -181,26 +184,23 @@ static void send_model(rui_fed_server *s, uint32_t i, ru_time now, ru_effects *f
     m->task_at = now;
     s->now_values->refs++;
     m->reading = 1 + (uint32_t)(s->now_values - s->editions);
-    s->pace.open++;
+    rui_fed_pace_sends(&s->pace);
     uint64_t cookie = (uint64_t)i << 8 | (uint64_t)(s->now_values - s->editions);
     if (ru_pull_send(s->pull, m->node, RUI_FED_TASK, head, rui_fed_task_put(&m->waits, head),
                      s->now_values->values, s->flat.count * (int64_t)sizeof(float), false, cookie,
                      now, fx)) {
         s->now_values->refs--;
         m->reading = 0;
-        s->pace.open--;
+        rui_fed_pace_sent(&s->pace);
     }
 }
 
 /* Who waited through the end of its round gets the values of today; its answer is late anyway. */
-void rui_fed_pace_on(rui_fed_server *s, ru_time now, ru_effects *fx)
+void rui_fed_paced_on(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
-    rui_fed_pace *p = &s->pace;
-    while (p->n > 0 && p->open < p->most) {
-        uint32_t i = p->queue[p->first];
+    uint32_t i;
+    while (rui_fed_pace_take(&s->pace, &i)) {
         rui_fed_member *m = &s->members[i];
-        p->first = (p->first + 1) % s->job->clients_max;
-        p->n--;
         m->queued = false;
         if (m->up && m->task == m->waits.task) {
             send_model(s, i, now, fx);
@@ -208,41 +208,26 @@ void rui_fed_pace_on(rui_fed_server *s, ru_time now, ru_effects *fx)
     }
 }
 
-void rui_fed_pace_look(rui_fed_server *s, ru_time now, ru_effects *fx)
+static int64_t sent_bytes(const rui_fed_server *s)
 {
-    rui_fed_pace *p = &s->pace;
     ru_chan_stats stats;
     ru_chan_stats_get(ru_node_guests_chan(s->bridge.node), &stats);
-    double rate = (double)(stats.tx_bytes - p->sent_bytes) * 1e9 /
-                  (double)(ru_time_since(now, p->looked) + 1);
-    if ((rate > 1.5 * p->rate || rate < 0.1 * p->rate) && p->most < PACE_MOST) {
-        p->rate = rate;
-        p->most *= 2;
-    }
-    p->sent_bytes = stats.tx_bytes;
-    p->looked = now;
-    rui_fed_pace_on(s, now, fx);
-    if (p->n > 0) {
-        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_PACE, ru_time_after(now, pace_ns));
-    }
+    return stats.tx_bytes;
 }
 
-static void pace_begin(rui_fed_server *s, ru_time now)
+void rui_fed_paced_look(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
-    ru_chan_stats stats;
-    ru_chan_stats_get(ru_node_guests_chan(s->bridge.node), &stats);
-    s->pace.most = PACE_FIRST;
-    s->pace.rate = 0;
-    s->pace.sent_bytes = stats.tx_bytes;
-    s->pace.looked = now;
-    ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_PACE, ru_time_after(now, pace_ns));
+    rui_fed_pace_look(&s->pace, sent_bytes(s), now);
+    rui_fed_paced_on(s, now, fx);
+    if (s->pace.n > 0) {
+        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_PACE, ru_time_after(now, pace_ns));
+    }
 }
 
 static void send_task(rui_fed_server *s, uint32_t i, const rui_fed_task *t, ru_time now,
                       ru_effects *fx)
 {
     rui_fed_member *m = &s->members[i];
-    rui_fed_pace *p = &s->pace;
     if (!m->up) {
         return; /* its LEAVE is on the way to the machine */
     }
@@ -250,19 +235,20 @@ static void send_task(rui_fed_server *s, uint32_t i, const rui_fed_task *t, ru_t
     m->task_at = now;
     m->kind = t->kind;
     m->waits = *t;
-    if (s->flat.count * (int64_t)sizeof(float) < PACED_BYTES) {
+    if (!is_paced(s)) {
         send_model(s, i, now, fx);
         return;
     }
     if (m->queued) {
         return; /* in its old place */
     }
-    if (p->n == 0) {
-        pace_begin(s, now);
+    if (s->pace.n == 0) {
+        rui_fed_pace_begin(&s->pace, sent_bytes(s), now);
+        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_PACE, ru_time_after(now, pace_ns));
     }
     m->queued = true;
-    p->queue[(p->first + p->n++) % s->job->clients_max] = i;
-    rui_fed_pace_on(s, now, fx);
+    rui_fed_pace_put(&s->pace, i);
+    rui_fed_paced_on(s, now, fx);
 }
 
 static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_effects *fx)
@@ -278,6 +264,7 @@ static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_eff
         s->round = l->round;
         s->waits_for = 0;
         s->sent_n = l->n;
+        rui_fed_pace_round(&s->pace);
         rui_secure_begin(s, l, now, fx);
         ru_log(RU_LOG_INFO, "fed", "round", "round %u of %lld: %u clients", l->round,
                (long long)s->job->rounds, l->n);
@@ -420,6 +407,7 @@ static void on_evaluate(rui_fed_server *s, ru_time now, ru_effects *fx)
     rui_fed_task t = {
         .task = UINT32_MAX - s->round, .round = s->round, .epochs = 1, .kind = RUI_FED_EVALUATE};
     s->eval_left = 0;
+    rui_fed_pace_round(&s->pace);
     for (uint32_t k = 0; k < s->job->tiers; k++) {
         s->scores[k].hits = s->scores[k].rows = 0;
     }
