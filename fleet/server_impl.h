@@ -56,7 +56,7 @@ typedef struct rui_fed_slot {
     bool spent; /* ended, because another round would tell too much */
     /* No round goes on, and other clients are there or out of their hours than before. */
     bool waits;
-    uint32_t there, resting; /* of the last `waits`; written by the loop thread */
+    uint32_t there, resting; /* that were told last; written by the loop thread */
     rui_masked masked;
     ru_err unmask;     /* why masks could not be taken off */
     const char *ended; /* "done", "stopped" */

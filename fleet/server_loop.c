@@ -394,6 +394,8 @@ void rui_fed_merged(rui_fed_server *s, const ru_fed_list *l, ru_time now)
     ru_arena_init(&slot->line_arena, 0);
     slot->line = ru_text_arena(&slot->line_arena);
     describe(s, l, now, &slot->line);
+    slot->there = s->there; /* as the line says: what differs from it is told */
+    slot->resting = resting(s);
     save(s, slot);
     ru_cond_broadcast(&s->changed);
     ru_mutex_unlock(&s->lock);
