@@ -142,8 +142,9 @@ ru_status rui_fleet_look(const rui_fleet *r, uint32_t skip, uint32_t *rounds, do
     RU_TRY(ru_file_read(r->lines, 0, r->b->arena, &text, &n, err));
     for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
         json_t *o = json_loadb(at, (size_t)(end - at), 0, NULL);
-        *seconds += *rounds >= skip ? json_number_value(json_object_get(o, "seconds")) : 0;
-        *rounds += 1;
+        const json_t *took = json_object_get(o, "seconds"); /* of rounds alone */
+        *seconds += *rounds >= skip ? json_number_value(took) : 0;
+        *rounds += took != NULL ? 1 : 0;
         json_decref(o);
     }
     ru_arena_rewind(r->b->arena, mark);
