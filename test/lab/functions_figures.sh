@@ -3,9 +3,8 @@
 # functions_figures.sh PATH_OF_RUBATO [SECONDS]
 #
 # A run that nobody disturbs (calls without end), one whose calls end, and one that is killed as well; each about SECONDS (100) long.
-# Prints the time of each, its part of the first, and the largest difference to the model of the first, which has the same batches: a
-# minibatch that is lost or counted twice makes another model. (train_functions.sh compares with one process, over fewer steps: after
-# many of them Adam makes much of the last bits.)
+# Prints the time of each and its part of the first, and fails if the model of one of the others differs from that of the first by more than
+# 1e-5: a minibatch that is lost or counted twice makes another model. train_functions.sh compares with one process, over fewer steps.
 set -euo pipefail
 rubato=$(realpath "$1")
 seconds=${2:-100}
@@ -40,6 +39,6 @@ for out in calm life killed; do
     awk -v out=$out -v s="$(cat $out.s)" -v of="$(cat calm.s)" -v steps="$steps" -v kills=$killed \
         'BEGIN { printf "%s: %d steps in %.1f s, %.3f of undisturbed, %d kills, ", out, steps, s, s / of, kills }'
     grep -oE '[0-9]+ epochs, [0-9]+ given up' $out.log | tr '\n' ' '
-    python3 "$here/same_model.py" $out calm 1e-5 || fail "$out is another model"
+    [[ $out == calm ]] || python3 "$here/same_model.py" $out calm 1e-5 || fail "$out is another model"
 done
 exit $failed
