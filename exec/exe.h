@@ -98,8 +98,9 @@ typedef struct ru_run_input {
 
 /* An output that one run computes where the caller wants it, row-major, of the output's type.
  * Memory that does not stand at a multiple of RU_RUN_OUT_ALIGN bytes, and that of an output which
- * shows an input, a constant or state, a part of something larger or the same as another one, or of
- * an executable with gradients, two_phase or keep_temps, is filled by a copy: copied_bytes. */
+ * shows an input, a constant or state, a part of something larger, or what another output shows too
+ * (all or a part of it), or of an executable with gradients, two_phase or keep_temps, is filled by
+ * a copy: copied_bytes. */
 enum { RU_RUN_OUT_ALIGN = 64 };
 typedef struct ru_run_output {
     ru_value_id output;
@@ -115,8 +116,9 @@ typedef struct ru_run_args {
      * ru_exe_input again, with any contents. */
     const ru_run_input *inputs; /* [n_inputs] */
     uint32_t n_inputs;
-    /* Memory apart from all inputs. After a run without failure the outputs stand there, and
-     * ru_exe_output of them has any contents. */
+    /* Memory apart from all inputs, from each other and from the executable's own. After a run
+     * without failure the outputs stand there, after another one anything; ru_exe_output of them
+     * has any contents. */
     const ru_run_output *outputs; /* [n_outputs] */
     uint32_t n_outputs;
 } ru_run_args;

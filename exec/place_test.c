@@ -192,6 +192,40 @@ static void an_output_is_made_where_the_caller_wants_it(void **state)
     ru_arena_fini(&n.arena);
 }
 
+/* A part of an output is an output too, which the caller reads from the executable. */
+static void what_another_output_shows_is_copied(void **state)
+{
+    (void)state;
+    net n = {0};
+    ru_build b;
+    ru_err err = {0};
+    ru_arena_init(&n.arena, 0);
+    assert_ok(ru_graph_init(&n.g, &n.arena, "part", &err), err);
+    ru_build_init(&b, &n.g);
+    n.x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, (int64_t[]){4, COLS}));
+    n.y = ru_build_op1(&b, RU_OP_Neg, n.x, NULL);
+    ru_value_id one = ru_build_const_i64s(&b, (int64_t[]){1}, 1);
+    ru_value_id two = ru_build_const_i64s(&b, (int64_t[]){2}, 1);
+    ru_value_id part = ru_build_op3(&b, RU_OP_Slice, n.y, one, two, NULL);
+    ru_build_output(&b, n.y, "y");
+    ru_build_output(&b, part, "part");
+    assert_ok(ru_build_finish(&b, &err), err);
+    ru_exe *e = open_exe(&n, NULL);
+    float *x = ru_exe_input(e, n.x), *y = aligned_alloc(64, 4 * COLS * sizeof *y);
+    const ru_run_output out = {n.y, y};
+    for (int t = 1; t < 3; t++) {
+        for (int i = 0; i < 4 * COLS; i++) {
+            x[i] = (float)(t * i);
+        }
+        assert_ok(ru_exe_run(e, &(ru_run_args){.outputs = &out, .n_outputs = 1}, &err), err);
+        assert_true(y[1] == (float)-t && y[4 * COLS - 1] == (float)(-t * (4 * COLS - 1)));
+        assert_memory_equal(ru_exe_output(e, part), y + COLS, COLS * sizeof *y);
+    }
+    free(y);
+    ru_exe_close(e);
+    ru_arena_fini(&n.arena);
+}
+
 /* A run writes there before it has read all of it. */
 static void an_output_goes_in_again(void **state)
 {
@@ -293,6 +327,7 @@ static void twins_read_their_own_places(void **state)
 RU_TESTS(exec_place, cmocka_unit_test(a_large_input_is_not_copied),
          cmocka_unit_test(what_cannot_be_read_in_place_is_copied_and_counted),
          cmocka_unit_test(an_output_is_made_where_the_caller_wants_it),
+         cmocka_unit_test(what_another_output_shows_is_copied),
          cmocka_unit_test(an_output_goes_in_again),
          cmocka_unit_test(what_is_read_after_the_run_is_copied),
          cmocka_unit_test(twins_read_their_own_places))

@@ -424,19 +424,24 @@ static bool place(rui_dev *d, ru_value_id v, const void *data)
     return true;
 }
 
-/* Only what steps make in every run, and all of that piece of memory. */
+/* Only what steps make in every run, all of that piece of memory, and nothing that another output
+ * shows, which the caller may read from the executable's own. */
 static bool place_output(rui_dev *d, uint32_t k, void *data)
 {
     cpu_dev *c = of(d);
     const rui_low *lo = &c->lo;
     uint32_t root = rui_root(lo, lo->outputs[k]);
     const rui_buf_rec *b = &lo->bufs[root];
-    if (b->kind != RUI_BUF_TEMP || b->first > b->last || lo->opt.two_phase || lo->opt.keep_temps ||
-        b->size_bytes != ru_type_bytes(&lo->g->values[lo->g->outputs[k].v].type)) {
-        return false;
+    bool may = b->kind == RUI_BUF_TEMP && b->first <= b->last && !lo->opt.two_phase &&
+               !lo->opt.keep_temps &&
+               b->size_bytes == ru_type_bytes(&lo->g->values[lo->g->outputs[k].v].type);
+    for (uint32_t i = 0; i < lo->g->n_outputs; i++) {
+        may = may && (i == k || rui_root(lo, lo->outputs[i]) != root);
     }
-    move(c, root, data);
-    return true;
+    if (may) {
+        move(c, root, data);
+    }
+    return may;
 }
 
 static void *output(const rui_dev *d, uint32_t k)
