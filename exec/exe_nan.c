@@ -78,8 +78,11 @@ ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
     }
     RU_TRY(ru_exe_run(e->keeper, &same, err));
     for (uint32_t k = 0; k < g->n_outputs; k++) {
-        memcpy(e->ops->output(e->dev, k), ru_exe_output(e->keeper, g->outputs[k]),
-               (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
+        void *to = e->ops->output(e->dev, k);
+        const void *from = ru_exe_output(e->keeper, g->outputs[k]);
+        if (to != from) { /* else a constant, maybe in pages that nobody may write, or a state */
+            memcpy(to, from, (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
+        }
     }
     return RU_OK;
 }

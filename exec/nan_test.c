@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "exec/exe.h"
 #include "test/test.h"
@@ -16,7 +17,7 @@ typedef struct net {
     ru_arena arena;
     ru_graph g;
     ru_build b;
-    ru_value_id x, y;
+    ru_value_id x, y, given;
 } net;
 
 static ru_value_id param(net *n, const char *name, uint32_t rank, const int64_t *dims)
@@ -37,8 +38,9 @@ static ru_value_id conv(net *n, ru_value_id x, const char *w, int64_t in)
                                     RU_AIS(pads, ((int64_t[]){1, 1, 1, 1}), 4), RU_A_END});
 }
 
-/* Convolution and ReLU, convolution and Clip, maximum pooling, product and ReLU. */
-static void make_net(net *n)
+/* Convolution and ReLU, convolution and Clip, maximum pooling, product and ReLU; beside it a
+ * constant, which stands at `given`. */
+static void make_net(net *n, const float *given)
 {
     ru_err err = {0};
     memset(n, 0, sizeof *n);
@@ -58,6 +60,10 @@ static void make_net(net *n)
                      param(n, "c", 2, (int64_t[]){CHANNELS * SIDE / 2 * SIDE / 2, CLASSES}), NULL);
     n->y = ru_build_op1(b, RU_OP_Relu, v, NULL);
     ru_build_output(b, n->y, "y");
+    n->given = ru_build_const_f32(b, *given);
+    n->g.values[n->given.v].data = given;
+    n->given = ru_build_op1(b, RU_OP_Identity, n->given, NULL);
+    ru_build_output(b, n->given, "given");
     assert_ok(ru_build_finish(b, &err), err);
     assert_ok(ru_graph_verify(&n->g, &err), err);
 }
@@ -68,6 +74,9 @@ static void run(ru_exe *e, const net *n, int64_t place, float odd, float *y)
     ru_err err = {0};
     const int64_t per = 3 * SIDE * SIDE;
     const bool there = place % 2 != 0; /* the run reads it where it is */
+    const bool here = place % 3 == 0;  /* the run makes the answer here */
+    _Alignas(RU_RUN_OUT_ALIGN) float made[SAMPLES * CLASSES];
+    const ru_run_output out = {n->y, made};
     float *own = ru_exe_input(e, n->x),
           *x = there ? malloc((size_t)(SAMPLES * per) * sizeof *x) : own;
     const ru_run_input at = {n->x, x};
@@ -77,11 +86,12 @@ static void run(ru_exe *e, const net *n, int64_t place, float odd, float *y)
     if (place >= 0) {
         x[2 * per + place] = odd;
     }
-    assert_ok(ru_exe_run(e, &(ru_run_args){.inputs = &at, .n_inputs = there}, &err), err);
+    const ru_run_args args = {.inputs = &at, .n_inputs = there, .outputs = &out, .n_outputs = here};
+    assert_ok(ru_exe_run(e, &args, &err), err);
     if (there) {
         free(x);
     }
-    memcpy(y, ru_exe_output(e, n->y), SAMPLES * CLASSES * sizeof *y);
+    memcpy(y, here ? made : ru_exe_output(e, n->y), SAMPLES * CLASSES * sizeof *y);
 }
 
 static void check(ru_exe *e, const net *n, const float *clean, int64_t place, float odd, float tol)
@@ -108,7 +118,12 @@ static void nan_stays_with_its_sample(void **state)
         {.threads = 2, .precision = RU_PRECISION_BF16},
     };
     net n;
-    make_net(&n);
+    const size_t page = 4096;
+    float *given = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(given != MAP_FAILED);
+    *given = 7;
+    assert_int_equal(mprotect(given, page, PROT_READ), 0); /* as the bytes of a file */
+    make_net(&n, given);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(ways); k++) {
         ru_err err = {0};
         ru_exe *e = NULL;
@@ -125,9 +140,11 @@ static void nan_stays_with_its_sample(void **state)
         run(e, &n, -1, 0, again);
         assert_false(ru_exe_invalid(e));
         assert_memory_equal(clean, again, sizeof clean);
+        assert_true(*(const float *)ru_exe_output(e, n.given) == 7);
         ru_exe_close(e);
     }
     ru_arena_fini(&n.arena);
+    munmap(given, page);
 }
 
 RU_TESTS(exec_nan, cmocka_unit_test(nan_stays_with_its_sample))
