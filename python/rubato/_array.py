@@ -129,4 +129,5 @@ class Back:
         """The array that stands in `buffer` from byte `at` on, and keeps it alive."""
         if numpy is not None:
             return numpy.frombuffer(buffer, self.dtype, math.prod(self.shape), at).reshape(self.shape)
-        return memoryview(buffer)[at:at + self.size_bytes].cast(self.format, self.shape)
+        data = memoryview(buffer)[at:at + self.size_bytes]
+        return data.cast(self.format) if 0 in self.shape else data.cast(self.format, self.shape)

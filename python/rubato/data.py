@@ -50,10 +50,11 @@ def _giver(live, size_bytes, made_in):
 
 
 class Stream:
-    """An iterator of batches; close it, or leave a `with` block, to free it before its end."""
+    """An iterator of batches, for any thread; close it, or leave a `with` block, to free it before its end."""
 
     def __init__(self, format, paths, batch, seed, epochs, shuffle, drop_last, threads, options):
         self._s, self._d, self._forks, self._live = None, None, forks(), _Live()
+        self._lock, self._closes = threading.RLock(), False
         keep, err = [], ffi.new("ru_err *")
         batch, epochs = _whole("batch", batch, 1), _whole("epochs", epochs)
         o = ffi.new("ru_data_options *")
@@ -97,16 +98,19 @@ class Stream:
     def __next__(self):
         if self._forks != forks():
             raise RuntimeError("this stream was opened before a fork: open it in the new process")
-        if self._s is None:
-            raise StopIteration
         err, status = ffi.new("ru_err *"), lib.RU_E_AGAIN
         while status == lib.RU_E_AGAIN:
-            status = lib.ru_stream_next(self._s, self._batch, err)
+            with self._lock:
+                if self._closes:
+                    raise StopIteration
+                status = lib.ru_stream_next(self._s, self._batch, err)
+                if status == lib.RU_OK and self._batch.n > 0:
+                    return self._arrays(self._batch.n)
         check(status, err)
-        n = self._batch.n
-        if n == 0:
-            self.close()
-            raise StopIteration
+        self.close()
+        raise StopIteration
+
+    def _arrays(self, n):
         backs = [_array.Back(dtype, (n,) + shape) for _, dtype, shape in self.fields]
         views = [back.size_bytes >= _VIEW_FROM for back in backs]
         taken, size = ffi.NULL, ffi.new("int64_t *")
@@ -122,13 +126,15 @@ class Stream:
     def close(self):
         if self._forks != forks():  # its threads are not here: nothing can be waited for
             return
-        with self._live.lock:
-            s, self._s, self._live.s = self._s, None, ffi.NULL
-        if s is not None:
-            lib.ru_stream_close(s)
-        if self._d is not None:
-            lib.ru_dataset_close(self._d)
-            self._d = None
+        self._closes = True  # another thread's wait for a batch ends soon
+        with self._lock:
+            with self._live.lock:
+                s, self._s, self._live.s = self._s, None, ffi.NULL
+            if s is not None:
+                lib.ru_stream_close(s)
+            if self._d is not None:
+                lib.ru_dataset_close(self._d)
+                self._d = None
 
     def __enter__(self):
         return self

@@ -95,6 +95,8 @@ class Model:
 
     def close(self):
         """Free the model; calls raise afterwards. One that is under way, also after Ctrl-C, frees it at its end."""
+        if self._forks != forks():  # its threads are those of the process before the fork
+            return
         if not self._lock.acquire(timeout=0.05):
             self._closes = True
             return
@@ -183,8 +185,7 @@ class _Bound:
             v = self.graph.values[self.graph.outputs[k].v]
             shape = tuple(v.type.dims[d] for d in range(v.type.rank))
             back = _array.Back(_array.dtype_name(v.type.dtype), shape)
-            same = any(value.v == self.graph.outputs[k].v for _, value, _, _ in self.out)
-            at = sum(i is not None for _, _, _, i in self.out) if back.size_bytes >= _THERE and not same else None
+            at = sum(i is not None for _, _, _, i in self.out) if back.size_bytes >= _THERE else None
             self.out.append((name, self.graph.outputs[k], back, at))
         self.stats, self.copied = ffi.new("ru_exe_stats *"), 0
         self.inputs = ffi.new("ru_run_input[]", [{"input": value} for _, value in self.there])

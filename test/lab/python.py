@@ -414,6 +414,11 @@ class Package(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 for _ in s:
                     pass
+            waits = threading.Thread(target=lambda: list(s))  # close() ends it, too
+            waits.start()
+            time.sleep(0.2)  # that it waits
+            s.close()
+            waits.join()
         finally:
             free.set()
             s.close()
