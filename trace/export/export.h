@@ -10,7 +10,7 @@
  * that nest, counters as counter tracks, flows between the ends of transfers and sums; peer, step,
  * predicted time, plan and value as annotations. Times are those of the global clock (NULL clocks:
  * each trace's own); snapshots tie it to the wall clock and to the clock of each rank.
- * Source: perfetto trace protos, field numbers in docs/trace.md. */
+ * Source: perfetto trace protos, field numbers in docs/trace-live.md. */
 RU_MUST_USE ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n,
                                         const ru_trace_clocks *clocks, const char *path,
                                         ru_err *err);
