@@ -164,6 +164,7 @@ enum { LINES = GEMM_BYTES == 64 ? 4 : 2, TERMS = 8, FEW_PAIRS = 3, FEW_AT_ONCE =
 typedef struct thin_call {
     const GEMM_T *x;
     int64_t k, k_most;
+    int64_t sums; /* vectors that each result is summed in, 1 or 2 */
     GEMM_T *y;
     int64_t y_step, y_next; /* from one i, from one c to the next */
     GEMM_T alpha;
@@ -239,11 +240,11 @@ RU_KERN_INLINE square_v rows_sum(const square_v row[SQUARE])
 }
 
 /* M(i, p) = m[i * step + p]: vectors of sums of some lines, their number and that of c constant.
- * Each result has two if n is small, else one, whatever lines stand beside it. */
-RU_KERN_INLINE void lines_some(const int64_t lines, const int64_t n, const thin_call *f,
-                               const GEMM_T *m, int64_t step, square_v (*row)[SQUARE])
+ * Each result has `sums` of them, one or two, whatever lines stand beside it. */
+RU_KERN_INLINE void lines_some(const int64_t lines, const int64_t n, const int64_t sums,
+                               const thin_call *f, const GEMM_T *m, int64_t step,
+                               square_v (*row)[SQUARE])
 {
-    const int64_t sums = n <= FEW_PAIRS ? 2 : 1;
     gemm_v v[LINES][FEW_AT_ONCE][2] = {{{{0}}}};
     int64_t p = 0, k = f->k;
     for (; p + sums * GEMM_W <= k; p += sums * GEMM_W) {
@@ -293,8 +294,8 @@ RU_KERN_INLINE void lines_short(const int64_t n, const thin_call *f, const GEMM_
     }
 }
 
-RU_KERN_INLINE void lines_few(const int64_t n, const thin_call *f, const GEMM_T *m, int64_t step,
-                              int64_t outs)
+RU_KERN_INLINE void lines_few(const int64_t n, const int64_t sums, const thin_call *f,
+                              const GEMM_T *m, int64_t step, int64_t outs)
 {
     for (int64_t i = 0; i < outs; i += SQUARE) {
         square_v row[FEW_AT_ONCE][SQUARE];
@@ -305,10 +306,11 @@ RU_KERN_INLINE void lines_few(const int64_t n, const thin_call *f, const GEMM_T 
             r = SQUARE;
         }
         for (; r + LINES <= rows; r += LINES) {
-            lines_some(LINES, n, f, m + (i + r) * step, step, (square_v(*)[SQUARE])(row[0] + r));
+            lines_some(LINES, n, sums, f, m + (i + r) * step, step,
+                       (square_v(*)[SQUARE])(row[0] + r));
         }
         for (; r < rows; r++) {
-            lines_some(1, n, f, m + (i + r) * step, step, (square_v(*)[SQUARE])(row[0] + r));
+            lines_some(1, n, sums, f, m + (i + r) * step, step, (square_v(*)[SQUARE])(row[0] + r));
         }
         for (; r < SQUARE; r++) {
             for (int64_t c = 0; c < n; c++) {
@@ -331,18 +333,21 @@ RU_KERN_INLINE void lines_few(const int64_t n, const thin_call *f, const GEMM_T 
 
 static void lines_sum(int64_t n, const thin_call *f, const GEMM_T *m, int64_t step, int64_t outs)
 {
-#define LINES_CASE(n)                   \
-    case n:                             \
-        lines_few(n, f, m, step, outs); \
+#define LINES_CASE(n, sums)                   \
+    case 2 * (n) + (sums):                    \
+        lines_few(n, sums, f, m, step, outs); \
         break;
-    switch (n) {
-        LINES_CASE(1)
-        LINES_CASE(2)
-        LINES_CASE(3)
-        LINES_CASE(4)
-        LINES_CASE(5)
+    switch (2 * n + f->sums) {
+        LINES_CASE(1, 2)
+        LINES_CASE(2, 2)
+        LINES_CASE(3, 2)
+        LINES_CASE(1, 1)
+        LINES_CASE(2, 1)
+        LINES_CASE(3, 1)
+        LINES_CASE(4, 1)
+        LINES_CASE(5, 1)
     default:
-        lines_few(FEW_AT_ONCE, f, m, step, outs);
+        lines_few(FEW_AT_ONCE, 1, f, m, step, outs);
         break;
     }
 }
@@ -676,12 +681,13 @@ static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, i
     const int64_t line = column ? g->a_row : g->b_col, along = column ? g->a_col : g->b_row;
     const int64_t x_step = column ? g->b_row : g->a_col, x_next = column ? g->b_col : g->a_row;
     const bool lines = along == 1 && (g->k > 1 || line != 1);
-    const bool one = (column ? g->n : g->m) == 1;
-    const bool narrow = (column ? g->m : g->n) <= 4 * GEMM_W; /* of all, not of this part */
+    const int64_t few = column ? g->n : g->m; /* of all, as the next, not of this part */
+    const bool narrow = (column ? g->m : g->n) <= 4 * GEMM_W;
     for (int64_t k0 = 0; k0 < g->k; k0 += K_MOST) {
         thin_call f = {.x = x + k0 * x_step + c_first * x_next,
                        .k = kv_min_i64(K_MOST, g->k - k0),
                        .k_most = x_next,
+                       .sums = few <= FEW_PAIRS ? 2 : 1,
                        .y_step = column ? g->c_row : 1,
                        .y_next = column ? 1 : g->c_row,
                        .alpha = (GEMM_T)g->alpha,
@@ -708,7 +714,7 @@ static void thin(const ru_kern_gemm64 *g, bool column, int64_t i0, int64_t i1, i
                 n = c_end - c <= FEW_AT_ONCE ? c_end - c : (c_end - c) / 2; /* 8: 4 and 4 */
                 f.x = near_x + (c - c_first) * f.k_most;
                 f.y = ((GEMM_T *)(void *)g->c) + i * f.y_step + c * f.y_next;
-                if (lines && one && short_column(&f, from, line, outs)) {
+                if (lines && few == 1 && short_column(&f, from, line, outs)) {
                     continue;
                 }
                 if (lines) {

@@ -195,6 +195,50 @@ static void products_of_any_type(void **state)
     }
 }
 
-RU_TESTS(exec_product, cmocka_unit_test(products_of_any_type),
-         cmocka_unit_test(transposed_convolutions), cmocka_unit_test(convolutions_of_rows),
-         cmocka_unit_test(narrow_products))
+/* Rows and columns of a product by themselves have the sums that they have in all of it, to the
+ * last bit: threads divide it where they like. */
+static void parts_of_products_are_the_same(void **state)
+{
+    (void)state;
+    enum { MOST = 100 };
+    static const int64_t sizes[][3] = {{5, 40, 67}, {40, 5, 67},  {8, 33, 100}, {3, 50, 41},
+                                       {1, 90, 37}, {70, 1, 100}, {90, 3, 4},   {90, 5, 8}};
+    static double x[2 * MOST * MOST], whole[MOST * MOST], parts[MOST * MOST];
+    for (int64_t i = 0; i < 2 * MOST * MOST; i++) {
+        x[i] = 1.0 / (double)(i % 257 + 3);
+    }
+    for (uint32_t i = 0; i < RU_KERN_LEVELS * RU_ARRAY_LEN(sizes) * 4; i++) {
+        const ru_kern *kern = ru_kern_at((ru_kern_level)(i % RU_KERN_LEVELS));
+        const int64_t *s = sizes[i / RU_KERN_LEVELS / 4], m = s[0], n = s[1], k = s[2];
+        const bool ta = i / RU_KERN_LEVELS & 1, tb = i / RU_KERN_LEVELS & 2;
+        ru_kern_gemm64 g = {.m = m,
+                            .n = n,
+                            .k = k,
+                            .a = x,
+                            .b = x + MOST * MOST,
+                            .c = whole,
+                            .a_row = ta ? 1 : k,
+                            .a_col = ta ? m : 1,
+                            .b_row = tb ? 1 : n,
+                            .b_col = tb ? k : 1,
+                            .c_row = n,
+                            .alpha = 1.0};
+        if (kern == NULL) {
+            continue;
+        }
+        double *work = aligned_alloc(64, (size_t)(kern->gemm64_work() * 8));
+        kern->gemm64(&g, 0, m, 0, n, work);
+        g.c = parts;
+        for (int64_t cut = 0; cut < m + n; cut++) {
+            const int64_t row = cut < m ? cut : m, col = cut < m ? n : cut - m;
+            kern->gemm64(&g, 0, row, 0, col, work);
+            kern->gemm64(&g, cut < m ? row : 0, m, cut < m ? 0 : col, n, work);
+            assert_memory_equal(parts, whole, (size_t)(m * n) * sizeof *parts);
+        }
+        free(work);
+    }
+}
+
+RU_TESTS(exec_product, cmocka_unit_test(parts_of_products_are_the_same),
+         cmocka_unit_test(products_of_any_type), cmocka_unit_test(transposed_convolutions),
+         cmocka_unit_test(convolutions_of_rows), cmocka_unit_test(narrow_products))
