@@ -41,13 +41,18 @@ static vid scales(lab *l, int64_t n, float first)
     return ru_build_const(&l->b, t, x);
 }
 
-static vid both(lab *l, vid x, float scale, int64_t zero)
+static vid both_as(lab *l, ru_dtype t, vid x, float scale, int64_t zero)
 {
-    vid in[3] = {x, scales(l, 1, scale), bytes(l, RU_I8, 0, NULL, zero, zero)}, q, y;
+    vid in[3] = {x, scales(l, 1, scale), bytes(l, t, 0, NULL, zero, zero)}, q, y;
     ru_build_node(&l->b, RU_OP_QuantizeLinear, in, 3, NULL, &q, 1);
     in[0] = q;
     ru_build_node(&l->b, RU_OP_DequantizeLinear, in, 3, NULL, &y, 1);
     return y;
+}
+
+static vid both(lab *l, vid x, float scale, int64_t zero)
+{
+    return both_as(l, RU_I8, x, scale, zero);
 }
 
 static vid weights(lab *l, uint32_t rank, const int64_t *dims, int64_t n, int64_t axis)
@@ -207,6 +212,46 @@ static void given_sides_multiply_as_integers(void **state)
     }
 }
 
+/* 33,025 products of 255 by 255 are a number of 32 bits, one more are not: these stay floats. */
+static void long_sums_of_given_sides_stay_right(void **state)
+{
+    (void)state;
+    for (int64_t depth = 33025; depth <= 33026; depth++) {
+        lab l = {0};
+        ru_graph f;
+        ru_exe *exe;
+        ru_arena_init(&l.a, 0);
+        assert_ok(ru_graph_init(&l.g, &l.a, "q", &l.err), l.err);
+        ru_build_init(&l.b, &l.g);
+        vid in[2];
+        for (int k = 0; k < 2; k++) {
+            const int64_t dims[] = {k == 0 ? 2 : depth, k == 0 ? depth : 2};
+            in[k] = ru_build_input(&l.b, k == 0 ? "x" : "w", ru_type_make(RU_F32, 2, dims));
+            in[k] = both_as(&l, RU_U8, in[k], 1.0F, 0);
+        }
+        ru_build_output(&l.b, ru_build_op2(&l.b, RU_OP_MatMul, in[0], in[1], NULL), "y");
+        assert_ok(ru_build_finish(&l.b, &l.err), l.err);
+        assert_ok(ru_pass_fuse(&l.g, NULL, true, &l.a, &f, &l.err), l.err);
+        assert_int_equal(count(&f, RU_OP_MatMulInteger), depth == 33025);
+        assert_ok(ru_exe_open(&f, &(ru_exe_options){.threads = 1}, &exe, &l.err), l.err);
+        for (uint32_t k = 0; k < 2; k++) {
+            float *x = ru_exe_input(exe, f.inputs[k]);
+            for (int64_t i = 0; i < 2 * depth; i++) {
+                x[i] = 255.0F;
+            }
+        }
+        assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &l.err), l.err);
+        const double want = 65025.0 * (double)depth;
+        const float *y = ru_exe_output(exe, f.outputs[0]);
+        for (int i = 0; i < 4; i++) {
+            assert_true(fabs((double)y[i] - want) < 1e-3 * want);
+        }
+        ru_exe_close(exe);
+        ru_arena_fini(&l.a);
+    }
+}
+
 RU_TESTS(test_int8, cmocka_unit_test(a_quantised_model_runs_on_bytes),
+         cmocka_unit_test(long_sums_of_given_sides_stay_right),
          cmocka_unit_test(unsigned_weights_stay_exact),
          cmocka_unit_test(given_sides_multiply_as_integers))

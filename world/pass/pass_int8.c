@@ -251,17 +251,19 @@ static ru_value_id zero_const(rui_rw *rw, const quant *q)
 }
 
 /* Both sides of 8 bits are made by each run: sums of integers, scaled. As floats, 2,170 x 256 by
- * 256 x 5 took 109 us, so 40 (one Zen 5 core); with short sums the result is what costs. */
+ * 256 x 5 took 109 us, so 40 (one Zen 5 core); with short sums the result is what costs, long ones
+ * may not fit 32 bits. */
 static bool fuse_given(rui_rw *rw, uint32_t i)
 {
-    enum { SHORT = 32 };
+    enum { SHORT = 32, LONG = INT32_MAX / (UINT8_MAX * UINT8_MAX) };
     const ru_node n = rw->g.nodes[i];
     const ru_type *a = rui_rw_type(rw, n.in[0]), *b = rui_rw_type(rw, n.in[1]);
     quant x, w;
     ru_attr to = int_attr(RU_ATTR_to, ru_dtype_onnx(RU_F32));
     if (n.op != RU_OP_MatMul || n.n_in != 2 || n.n_attrs != 0 || a->rank < 2 || b->rank < 2 ||
-        a->dims[a->rank - 1] < SHORT || !activation_in(rw, n.in[0], &x) ||
-        !activation_in(rw, n.in[1], &w) || constant(rw, w.x) != NULL) {
+        a->dims[a->rank - 1] < SHORT || a->dims[a->rank - 1] > LONG ||
+        !activation_in(rw, n.in[0], &x) || !activation_in(rw, n.in[1], &w) ||
+        constant(rw, w.x) != NULL) {
         return false;
     }
     float *scale = ru_arena_alloc(rw->g.arena, sizeof *scale, 64);
