@@ -256,6 +256,31 @@ static void scatters_read_past_gathers(void **state)
     }
 }
 
+/* Few indices, from either end, of many rows of few elements, and one more of each. */
+static void few_of_many_are_gathered(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_F32, RU_F16, RU_F64, RU_U8};
+    static const int64_t counts[] = {1, 3, 32, 33}, widths[] = {1, 3, 11, 32, 33};
+    for (uint32_t k = 0; k < 2 * 4 * 4 * 5; k++) {
+        const int64_t n = counts[k / 2 % 4], cols = widths[k / 8 % 5];
+        net t;
+        net_init(&t);
+        int64_t *wide = RU_NEW(&t.arena, int64_t, n);
+        int32_t *narrow = RU_NEW(&t.arena, int32_t, n);
+        for (int64_t i = 0; i < n; i++) {
+            wide[i] = i % 2 == 0 ? (i * 5 + 3) % 7 : -1 - i * 3 % 7;
+            narrow[i] = (int32_t)wide[i];
+        }
+        ru_value_id at = ru_build_const(&t.b, ru_type_make(k % 2 == 0 ? RU_I64 : RU_I32, 1, &n),
+                                        k % 2 == 0 ? (const void *)wide : narrow);
+        ru_value_id x = input(&t, "x", ru_type_make(types[k / 40], 3, (int64_t[]){301, 7, cols}));
+        const ru_attr attrs[] = {RU_AI(axis, 1), RU_A_END};
+        ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_Gather, x, at, attrs), "y");
+        fast_and_right(&t, 0, "few of many");
+    }
+}
+
 /* A tensor is scattered into itself: it must not be overwritten while it is still read, as updates
  * (taken by a gather or whole) or as indices. */
 static void scatters_into_themselves(void **state)
@@ -487,8 +512,8 @@ static void plain_loops_are_told(void **state)
 RU_TESTS(exec_slow, cmocka_unit_test(plain_loops_are_told),
          cmocka_unit_test(odd_forms_have_kernels), cmocka_unit_test(vectors_in_products),
          cmocka_unit_test(scatters_do_not_depend_on_threads),
-         cmocka_unit_test(scatters_read_past_gathers), cmocka_unit_test(scatters_into_themselves),
-         cmocka_unit_test(nan_is_the_extreme), cmocka_unit_test(biases_of_gemm),
-         cmocka_unit_test(indices_out_of_range_are_named), cmocka_unit_test(gates_of_channels),
-         cmocka_unit_test(activations_after_products),
+         cmocka_unit_test(few_of_many_are_gathered), cmocka_unit_test(scatters_read_past_gathers),
+         cmocka_unit_test(scatters_into_themselves), cmocka_unit_test(nan_is_the_extreme),
+         cmocka_unit_test(biases_of_gemm), cmocka_unit_test(indices_out_of_range_are_named),
+         cmocka_unit_test(gates_of_channels), cmocka_unit_test(activations_after_products),
          cmocka_unit_test(reductions_after_convolutions))
