@@ -212,6 +212,62 @@ static void given_sides_multiply_as_integers(void **state)
     }
 }
 
+/* Whatever is chosen for batches that repeat a side, it has kernels on this CPU. */
+static void given_sides_of_any_rank_have_kernels(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t ranks[2];
+        int64_t dims[2][4];
+    } shapes[] = {{{2, 2}, {{3, 64}, {64, 5}}},       {{3, 2}, {{2, 3, 64}, {64, 5}}},
+                  {{3, 3}, {{2, 3, 64}, {2, 64, 5}}}, {{3, 3}, {{2, 3, 64}, {1, 64, 5}}},
+                  {{2, 3}, {{3, 64}, {2, 64, 5}}},    {{4, 3}, {{2, 1, 3, 64}, {3, 64, 5}}},
+                  {{2, 2}, {{1, 64}, {64, 1}}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 4; k++) {
+        lab l = {0};
+        ru_exe *exe[2];
+        ru_arena_init(&l.a, 0);
+        assert_ok(ru_graph_init(&l.g, &l.a, "q", &l.err), l.err);
+        ru_build_init(&l.b, &l.g);
+        vid in[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            const ru_type t = ru_type_make(RU_F32, shapes[k / 4].ranks[i], shapes[k / 4].dims[i]);
+            const bool is_signed = (k >> i & 1) != 0;
+            in[i] = ru_build_input(&l.b, i == 0 ? "x" : "w", t);
+            in[i] = both_as(&l, is_signed ? RU_I8 : RU_U8, in[i], 0.01F, is_signed ? 0 : 128);
+        }
+        ru_build_output(&l.b, ru_build_op2(&l.b, RU_OP_MatMul, in[0], in[1], NULL), "y");
+        assert_ok(ru_build_finish(&l.b, &l.err), l.err);
+        for (int device = 0; device < 2; device++) {
+            const ru_exe_options o = {.device = device == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
+                                      .no_fuse = device == 1,
+                                      .threads = 1};
+            assert_ok(ru_exe_open(&l.g, &o, &exe[device], &l.err), l.err);
+            for (uint32_t i = 0; i < 2; i++) {
+                float *x = ru_exe_input(exe[device], l.g.inputs[i]);
+                const int64_t n = ru_type_count(&l.g.values[l.g.inputs[i].v].type);
+                for (int64_t j = 0; j < n; j++) {
+                    x[j] = 0.01F * (float)(j * (i == 0 ? 37 : 53) % 255 - 127);
+                }
+            }
+            assert_ok(ru_exe_run(exe[device], &(ru_run_args){0}, &l.err), l.err);
+        }
+        ru_exe_stats s;
+        ru_exe_stats_get(exe[0], &s);
+        if (s.n_slow != 0) {
+            fail_msg("shapes %u run on reference kernels: %s", k, s.slow);
+        }
+        const ru_value_id y = l.g.outputs[0];
+        const float *is = ru_exe_output(exe[0], y), *want = ru_exe_output(exe[1], y);
+        for (int64_t j = 0; j < ru_type_count(&l.g.values[y.v].type); j++) {
+            assert_true(fabs((double)is[j] - (double)want[j]) < 1e-3);
+        }
+        ru_exe_close(exe[0]);
+        ru_exe_close(exe[1]);
+        ru_arena_fini(&l.a);
+    }
+}
+
 /* 33,025 products of 255 by 255 are a number of 32 bits, one more are not: these stay floats. */
 static void long_sums_of_given_sides_stay_right(void **state)
 {
@@ -252,6 +308,7 @@ static void long_sums_of_given_sides_stay_right(void **state)
 }
 
 RU_TESTS(test_int8, cmocka_unit_test(a_quantised_model_runs_on_bytes),
+         cmocka_unit_test(given_sides_of_any_rank_have_kernels),
          cmocka_unit_test(long_sums_of_given_sides_stay_right),
          cmocka_unit_test(unsigned_weights_stay_exact),
          cmocka_unit_test(given_sides_multiply_as_integers))

@@ -3,6 +3,7 @@
  *
  *     DequantizeLinear -> Conv (+ activation) -> QuantizeLinear        ConvInt8
  *     DequantizeLinear -> Gemm, MatMul        -> QuantizeLinear        MatMulInt8
+ *     two of them      -> MatMul                                       MatMulInteger, scaled
  *     two of them      -> Add, Mul (+ Relu)   -> QuantizeLinear        AddInt8, MulInt8
  *     DequantizeLinear -> Sigmoid, Clip ..    -> QuantizeLinear        MapInt8
  *     DequantizeLinear -> GlobalAveragePool   -> QuantizeLinear        MeanInt8
