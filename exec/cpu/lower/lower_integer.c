@@ -39,11 +39,13 @@ static bool no_zero(const rui_low *lo, const ru_node *n, uint32_t k)
     return zero;
 }
 
-/* Kernels for CPUs without dot products of bytes may cut sums of pairs to 16 bits. */
+/* Kernels for CPUs without dot products of bytes may cut sums of pairs to 16 bits. That of all
+ * instruction sets takes the dot products where there are some. */
 static bool is_exact(rui_low *lo, const_dnnl_primitive_desc_t pd)
 {
     const char *name = rui_pd_name(lo, pd);
-    return strstr(name, "vnni") != NULL || strstr(name, "amx") != NULL;
+    return strstr(name, "vnni") != NULL || strstr(name, "amx") != NULL ||
+           (strstr(name, "gemm:jit") != NULL && rui_dnnl_exact_bytes());
 }
 
 static const int8_t *constant_bytes(const rui_low *lo, ru_value_id v)
