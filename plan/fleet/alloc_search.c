@@ -29,6 +29,7 @@ typedef struct search {
     uint32_t touched[TOUCHED_MAX], n_touched;
     bool broken;              /* the move went past a bound: undo it */
     uint32_t *waits, n_waits; /* jobs that run nowhere, where they come first */
+    uint32_t *place;          /* [n_jobs] in waits; UINT32_MAX: none. NULL: nobody comes first */
     ru_rng rng;
 } search;
 
@@ -187,6 +188,21 @@ static void undo(search *q)
     }
 }
 
+/* Who was stopped to make room for one that waited waits itself now. */
+static void wait_or_run(search *q, uint32_t job)
+{
+    uint32_t at = q->place[job];
+    if (q->s->k[job] == 0 && at == UINT32_MAX) {
+        q->place[job] = q->n_waits;
+        q->waits[q->n_waits++] = job;
+    } else if (q->s->k[job] > 0 && at != UINT32_MAX) {
+        uint32_t last = q->waits[--q->n_waits];
+        q->waits[at] = last;
+        q->place[last] = at;
+        q->place[job] = UINT32_MAX;
+    }
+}
+
 /* Keep the move when it is legal and, by this temperature, good enough. */
 static bool settle(search *q, double heat)
 {
@@ -208,6 +224,9 @@ static bool settle(search *q, double heat)
     }
     for (uint32_t i = 0; i < q->n_touched; i++) {
         q->loss[q->touched[i]] = loss[i];
+        if (q->place != NULL) {
+            wait_or_run(q, q->touched[i]);
+        }
     }
     return is < was;
 }
@@ -622,13 +641,15 @@ ru_status rui_alloc_pollux(rui_alloc_values *v, rui_alloc_state *s, ru_arena *sc
     RU_TRY(open_search(q, v, s, scratch, err));
     drop_illegal(q);
     RU_TRY(grow(q, scratch, err));
-    q->waits = RU_NEW(scratch, uint32_t, v->in->n_jobs);
-    if (q->waits == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", v->in->n_jobs);
-    }
-    for (uint32_t j = 0; few(v->in) && j < v->in->n_jobs; j++) {
-        if (s->k[j] == 0) {
-            q->waits[q->n_waits++] = j;
+    if (few(v->in)) {
+        q->waits = RU_NEW(scratch, uint32_t, v->in->n_jobs);
+        q->place = RU_NEW(scratch, uint32_t, v->in->n_jobs);
+        if (q->waits == NULL || q->place == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", v->in->n_jobs);
+        }
+        for (uint32_t j = 0; j < v->in->n_jobs; j++) {
+            q->place[j] = UINT32_MAX;
+            wait_or_run(q, j);
         }
     }
     anneal(q);
