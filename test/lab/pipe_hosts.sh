@@ -6,7 +6,8 @@
 #      state from it, to the same bits; also of a schedule that does not drain;
 #   3. a host that is gone for good is left out, and the others divide the model anew; one that loses a worker again and again
 #      keeps its other one;
-#   4. a part of a placed step that has no state, and a checkpoint in place of copies that have no room.
+#   4. a loss while the leader evaluates leaves out no evaluation;
+#   5. a part of a placed step that has no state, and a checkpoint in place of copies that have no room.
 net=$(dirname "$(realpath "$0")")/net.sh
 "$net" check || exit $?
 . "$(dirname "$0")/parts.sh"
@@ -105,11 +106,22 @@ ended runs/again
 train drop calm-again --set train.steps="$(newest runs/again)" --set train.eval_every=10000000
 alike runs/again calm-again step/1
 
+# Most of the time the leader evaluates.
+sed 's/test_count: 30/test_count: 10000/' drop.yaml >eval.yaml
+job=eval
+there=1
+begin runs/eval --set train.eval_every=3 --set 'train.pipeline={cut: [fc2]}'
+for k in 1 2 3; do lose runs/eval 2; done
+ended runs/eval
+train eval calm-eval --set train.steps="$(newest runs/eval)" --set train.eval_every=3
+told runs/eval | grep eval/1 >a.txt
+told calm-eval | grep eval/1 | head -n "$(wc -l <a.txt)" >b.txt # that at its end is one more
+[ -s a.txt ] && cmp -s a.txt b.txt || fail "evaluations of eval are not those of a calm run: $(diff a.txt b.txt | head -4)"
+
 # The sum behind layer2.0 waits for the other device, so it is a part of its own.
 sed 's/^model: .*/model: {zoo: resnet18, width: 8}/' drop.yaml >conv.yaml
 job=conv
 way=placed
-there=1
 begin runs/join --set train.eval_every=10000000 --set 'train.placed.devices={layer2.0: 2, layer2.0.downsample.0: 1}'
 lose runs/join 2 devices
 grep -q 'all devices start again from their copies in memory after step' runs/join.log || fail "devices have no copies: $(tail -5 runs/join.log)"
