@@ -414,11 +414,13 @@ class Package(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 for _ in s:
                     pass
-            waits = threading.Thread(target=lambda: list(s))  # close() ends it, too
+            ended = []
+            waits = threading.Thread(target=lambda: ended.append(list(s)))  # close() ends it, too
             waits.start()
             time.sleep(0.2)  # that it waits
             s.close()
             waits.join()
+            self.assertEqual(len(ended), 1)
         finally:
             free.set()
             s.close()
