@@ -127,28 +127,27 @@ static ru_status deal(rig *r, ru_err *err)
         ru_text_putf(&own[to], "%.*s\n", (int)line.n, line.p);
     }
     for (uint32_t i = 0; i < CLIENTS; i++) {
-        const char *file = path_of(r, ru_arena_printf(r->arena, "clients-c%u.csv", i));
-        const char *yaml =
-            ru_arena_printf(r->arena, "data: {format: csv, train: [%s], test: [%s]}\n", file,
-                            path_of(r, "fleet-digits/test.csv"));
+        const char *name = ru_arena_printf(r->arena, "clients-c%u.csv", i);
+        const char *yaml = ru_arena_printf(
+            r->arena, "data: {format: csv, train: [%s], test: [fleet-digits/test.csv]}\n", name);
         RU_TRY(own[i].cut ? RU_FAIL(err, RU_E_MEM, "no memory for samples")
-                          : ru_file_replace(file, own[i].p, own[i].n, err));
+                          : ru_file_replace(path_of(r, name), own[i].p, own[i].n, err));
         RU_TRY(rui_fleet_client(&r->fleet, i, yaml, err));
     }
     return RU_OK;
 }
 
+/* Paths begin in the folder of the file, which is the benchmark's. */
 static const char *job_of(const rig *r)
 {
     return ru_arena_printf(
         r->arena,
         "name: clients\nmodel: {zoo: mlp, hidden: [2048]}\n"
-        "data: {format: csv, train: [%s], test: [%s]}\n"
+        "data: {format: csv, train: [fleet-digits/train.csv], test: [fleet-digits/test.csv]}\n"
         "train: {batch: 10, optimizer: {sgd: {lr: 0.02}}, threads: 1}\n"
         "federated: {rounds: %u, per_round: %d, clients_min: %d, clients_max: %d, at_once: 5,\n"
         "            epochs: 10, eval_every: 20, profile_wait: 60s}\n",
-        path_of(r, "fleet-digits/train.csv"), path_of(r, "fleet-digits/test.csv"), r->rounds,
-        PER_ROUND, CLIENTS, CLIENTS);
+        r->rounds, PER_ROUND, CLIENTS, CLIENTS);
 }
 
 /* -- processes ------------------------------------------------------------------------------------
