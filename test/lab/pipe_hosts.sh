@@ -114,7 +114,7 @@ begin runs/eval --set train.eval_every=3 --set 'train.pipeline={cut: [fc2]}'
 for k in 1 2 3; do lose runs/eval 2; done
 ended runs/eval
 train eval calm-eval --set train.steps="$(newest runs/eval)" --set train.eval_every=3
-told runs/eval | grep eval/1 >a.txt
+told runs/eval | grep eval/1 >a.txt || true
 told calm-eval | grep eval/1 | head -n "$(wc -l <a.txt)" >b.txt # that at its end is one more
 [ -s a.txt ] && cmp -s a.txt b.txt || fail "evaluations of eval are not those of a calm run: $(diff a.txt b.txt | head -4)"
 
