@@ -222,6 +222,13 @@ static void test_two_together(void **state)
     ru_err err;
     assert_ok(rui_pace_ask(&w->p, false, 9, &r, &both, &err), err);
     assert_non_null(strstr(r.input, "\"name\":\"disk\""));
+    /* Each has the speed that the plan for the load of this window gives it. */
+    ru_burst_plan in_force;
+    assert_ok(rui_pace_ask(&w->p, false, w->p.load, &r, &in_force, &err), err);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(in_force.speed[i] < 1);
+        assert_near(w->p.speed[w->p.of[i]], in_force.speed[i], 0);
+    }
     for (uint32_t only = 0; only < 2; only++) {
         for (uint32_t k = 0; k <= 8; k++) {
             double speed[RU_PACE_RESOURCES] = {1, 1, 1}, rate, late;
