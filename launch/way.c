@@ -395,7 +395,7 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
 {
     uint32_t n = with->n_max - drop_host(x, no_host) + (no_host != NULL);
     bool stops = ru_self_stop_asked() != 0; /* they start to save */
-    bool spare = to->job->train.pipeline.spare || with->hosts != NULL;
+    bool spare = to->job->train.pipeline.spare;
     bool replaced = no_host == NULL && (stops || (spare && x->n < FEWER_MAX));
     ru_status st = RU_E_INFEASIBLE;
     while (!replaced && st != RU_OK && n > 1) {
@@ -494,6 +494,11 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
                .arena = arena};
     if (to->job != NULL && ru_pipe_job_is(to->job)) {
         bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;
+        if (lo->hosts != NULL && lo->hosts->n > 1 && !job->train.pipeline.spare) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.spare is false, but on several hosts the place of a lost worker "
+                           "is always taken; leave it out, or start on one machine");
+        }
         RU_TRY(ru_memfile_share(&lost.fd, sets, err));
         with.sets = sets;
         with.parts = true;
