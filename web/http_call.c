@@ -350,6 +350,16 @@ static bool conn_has_news(const rui_http_conn *c)
     return ioctl(c->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+/* The end of what a client sends may come with its request: the library is told of it once, reads
+ * less than it asked for, and looks no more. This tells it anew. */
+static void conn_tell_end(const ru_http *h, const rui_http_conn *c)
+{
+    char byte;
+    if (h->opt.cert == NULL && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        (void)shutdown(c->fd, SHUT_RD);
+    }
+}
+
 static void conn_end(ru_http *h, rui_http_conn *c)
 {
     (void)shutdown(c->fd, SHUT_RDWR);
@@ -387,6 +397,7 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
         conn->asks = false;
         conn_unlist(h, conn);
         conn_first(h, conn);
+        conn_tell_end(h, conn);
     }
     if (h->opt.request == NULL || k == NULL) {
         return;

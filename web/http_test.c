@@ -296,6 +296,28 @@ static void reads_what_came_before_the_end(void **state)
     close_all(&w);
 }
 
+/* The end of sending comes with the requests, and they are answered at once: the connection ends.
+ */
+static void an_end_that_comes_with_requests_is_seen(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int c = dial(&w);
+    char byte;
+    w.echo = true;
+    say(c, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(shutdown(c, SHUT_WR), 0);
+    const char *first = strstr(hear(&w, c, "never"), "\"}");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "\"}"));
+    assert_int_equal(recv(c, &byte, 1, MSG_DONTWAIT), 0);
+    close(c);
+    close_all(&w);
+}
+
 /* Sockets of clients that send no more are bounded: one more than a fourth of all has left. */
 static void a_fourth_may_send_no_more(void **state)
 {
@@ -592,6 +614,7 @@ static void one_end_of_a_body(void **state)
 RU_TESTS(web_http, cmocka_unit_test(one_end_of_a_body), cmocka_unit_test(answers_late_and_in_spans),
          cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
          cmocka_unit_test(reads_what_came_before_the_end),
+         cmocka_unit_test(an_end_that_comes_with_requests_is_seen),
          cmocka_unit_test(a_fourth_may_send_no_more), cmocka_unit_test(answered_clients_make_room),
          cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(bounds_bodies),
          cmocka_unit_test(streams_and_stops_at_a_slow_reader),
