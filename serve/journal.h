@@ -4,6 +4,8 @@
  *   head --parse--> in a buffer --buffer--> its batch leaves --queue--> a thread has it
  * --compute--> done --answer--> handed to the connection
  *
+ * A thread writes the log.
+ *
  * Thread: loop only. */
 #ifndef RU_SERVE_JOURNAL_H
 #define RU_SERVE_JOURNAL_H
@@ -30,7 +32,7 @@ RU_MUST_USE ru_status rui_journal_open(const char *path, ru_arena *arena, rui_jo
 void rui_journal_close(rui_journal *j); /* writes what waits; NULL is fine */
 /* An id for a request that has none. */
 void rui_journal_name(rui_journal *j, char id[64]);
-/* true: its lines wait for rui_journal_flush, soon. A log that cannot be written says so once. */
+/* true: its line waits for rui_journal_flush, soon. A log that cannot be written says so once. */
 bool rui_journal_add(rui_journal *j, const rui_entry *e);
 void rui_journal_flush(rui_journal *j);
 /* How long the parts of one request took and why its batch left, by its id, the newest;

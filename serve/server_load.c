@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "env/process/memory.h"
 #include "serve/far/far.h"
 #include "serve/server_impl.h"
 
@@ -164,7 +165,11 @@ static void load(void *self)
             continue;
         }
         ru_mutex_unlock(&s->lock);
+        bool leaves_holes = o->kind == RUI_GROW || o->kind == RUI_CLOSE;
         carry_out(s, o);
+        if (leaves_holes) { /* what opening took and no size keeps: 14 MB after 60 loads of LeNet */
+            ru_memory_trim();
+        }
         ru_mutex_lock(&s->lock);
         push(&s->answers, o);
         ru_loop_wake(s->opt.loop, s->waker);

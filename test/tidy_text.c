@@ -248,7 +248,7 @@ static const char lock_users[] =
     "data/dataset.c "
     "data/stream.c data/stream_open.c data/ahead.c data/cache.c data/segments.c "
     "train/worker/ train/embed/ train/remote/fetch.c serve/crew.c serve/server_load.c "
-    "serve/scribe.c "
+    "serve/scribe.c serve/journal.c "
     "fleet/functions.c fleet/functions_follow.c "
     "fleet/server.c fleet/server_hear.c fleet/server_loop.c fleet/client/ "
     "run/decisions.c "
