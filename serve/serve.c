@@ -35,7 +35,7 @@ typedef struct buffer {
     uint32_t running;
     uint32_t rows_of[RU_SERVE_PRIORITIES]; /* of q */
     uint32_t left_of[RU_SERVE_PRIORITIES]; /* rows that left lately; halved together */
-    int64_t service_ns[RU_SERVE_SIZES];
+    int64_t service_ns[RU_SERVE_SIZES], turn_ns, margin_ns;
 } buffer;
 
 typedef struct batch {
@@ -505,21 +505,42 @@ static int64_t rows_before(const buffer *f, const ru_serve_request *r)
     return rows * all / own;
 }
 
-/* How much later than promised would it be answered? <= 0: it is in time, or nobody knows. All
- * instances but one work on whole batches before it; one that runs has its whole time before it. */
-static int64_t too_late_ns(const ru_serve *s, const buffer *f, const ru_serve_request *r)
+/* When would it be answered, from its coming on? 0: nobody knows. All instances but one work on
+ * whole batches before it; one that runs has its whole time before it. The loop reads and answers
+ * those before it meanwhile, maybe on the same core. alone: nothing is before it. */
+static int64_t answered_after_ns(const ru_serve *s, const buffer *f, const ru_serve_request *r,
+                                 bool *alone)
 {
     int64_t whole = service_ns(f, f->rule.batch), rows = rows_before(f, r) + r->rows;
+    int64_t age = r->since.ns > 0 ? s->now_ns - r->since.ns : 0;
     uint32_t instances = f->rule.instances > 0 && f->rule.instances < s->opt.instances_max
                              ? f->rule.instances
                              : s->opt.instances_max;
     bool busy = s->stats.running >= instances;
-    if (f->rule.promise_ns == 0 || whole == 0 || (!busy && rows == r->rows)) {
+    *alone = !busy && rows == r->rows;
+    if (whole == 0) {
         return 0;
     }
+    if (*alone) {
+        return age + service_ns(f, rows);
+    }
     int64_t batches = (rows + f->rule.batch - 1) / f->rule.batch;
+    int64_t requests = rows * (f->q.n + 1) / (f->q.rows + r->rows);
     int64_t wait = (busy ? whole : 0) + (batches - 1) / instances * whole;
-    return wait + whole - f->rule.promise_ns;
+    return age + wait + whole + requests * f->turn_ns;
+}
+
+/* How much too late would that be? <= 0: it is in time, or nothing is before it and it is not late
+ * now. */
+static int64_t too_late_ns(const ru_serve *s, const buffer *f, ru_serve_request *r)
+{
+    bool alone = false;
+    r->wait_ns = f->rule.promise_ns > 0 ? answered_after_ns(s, f, r, &alone) : 0;
+    if (r->wait_ns == 0) {
+        return 0;
+    }
+    int64_t margin = alone ? -service_ns(f, r->rows) : f->margin_ns;
+    return r->wait_ns + margin - f->rule.promise_ns;
 }
 
 static void refuse(ru_serve *s, ru_serve_request *r, int64_t wait_ns, ru_effects *fx)
@@ -640,6 +661,8 @@ static void pace(ru_serve *s, const ru_serve_pace *p)
     buffer *f = &s->buffers[p->buffer];
     f->rule.batch = p->batch;
     memcpy(f->service_ns, p->service_ns, sizeof f->service_ns);
+    f->turn_ns = p->turn_ns;
+    f->margin_ns = p->margin_ns;
     if (!f->rule.eager && f->q.n > 0 && f->q.rows >= p->batch) {
         leave(s, p->buffer, RU_SERVE_FULL);
     }

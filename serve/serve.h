@@ -58,6 +58,8 @@ typedef struct ru_serve_pace {
     uint32_t buffer;                    /* of the table in force */
     uint32_t batch;                     /* rows, in place of the rule's */
     int64_t service_ns[RU_SERVE_SIZES]; /* of 1, 2, 4, ... rows; 0: not known */
+    int64_t turn_ns;                    /* that each request takes of the loop beside that */
+    int64_t margin_ns;                  /* that answers lately came later than predicted */
 } ru_serve_pace;
 
 /* What plan/serve/batch.h (one buffer) or plan/serve/route.h decided. */
@@ -100,7 +102,9 @@ typedef struct ru_serve_request {
     ru_time due;       /* ns <= 0: none */
     uint32_t rows;     /* 0: 1 */
     uint32_t priority; /* below RU_SERVE_PRIORITIES */
-    int64_t wait_ns;   /* out, refused: until one like it would be taken; 0: not known */
+    ru_time since;     /* it came then; ns <= 0: now */
+    int64_t wait_ns;   /* out, refused: until one like it would be taken; taken: the predicted time
+                          from since to its answer; 0: not known */
     bool more;         /* others that came with it follow: no batch starts before the last */
 } ru_serve_request;
 

@@ -394,6 +394,31 @@ static void test_a_promise_refuses_what_would_be_late(void **state)
     ru_arena_fini(&a);
 }
 
+/* The promise counts from when a request came, and what the loop takes for those before it. */
+static void test_a_promise_counts_what_the_loop_takes(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box s = eager_server(&a, 1, 1, 350);
+    const ru_serve_pace pace = {
+        .batch = 4, .service_ns = {40, 60, 100}, .turn_ns = 10, .margin_ns = 15};
+    step(&s,
+         (ru_event){
+             .kind = RU_EV_LOCAL, .what = RU_SERVE_PACE, .data = &pace, .size_bytes = sizeof pace});
+    const ru_serve_request late = {.id = 8, .since = {650}}, old = {.id = 0, .since = {651}};
+    const box *e = say(&s, 1001, RU_SERVE_REQUEST, late); /* nothing is before it */
+    assert_true(e->refused && e->wait_ns == 1);
+    e = say(&s, 1001, RU_SERVE_REQUEST, old); /* it may just be in time */
+    assert_true(!e->refused && e->n == 1);
+    e = say(&s, 1001, RU_SERVE_REQUEST, (ru_serve_request){.id = 1, .since = {876}});
+    assert_true(!e->refused); /* 125 old, 100 runs, its own 100 and 10, 15 late */
+    e = say(&s, 1001, RU_SERVE_REQUEST, (ru_serve_request){.id = 2, .since = {885}});
+    assert_true(e->refused && e->wait_ns == 1); /* 116 old, and 20 of the loop */
+    assert_false(ask(&s, 1001, 3)->refused);
+    ru_arena_fini(&a);
+}
+
 /* A server of two instances whose batches of r rows take 300 + 50 r us, promised 20 ms, under
  * Poisson arrivals. */
 typedef struct rush {
@@ -612,6 +637,7 @@ RU_TESTS(serve_serve, cmocka_unit_test(test_a_buffer_by_hand),
          cmocka_unit_test(test_requests_that_come_together_share_instances),
          cmocka_unit_test(test_a_ready_batch_loses_who_is_due),
          cmocka_unit_test(test_a_promise_refuses_what_would_be_late),
+         cmocka_unit_test(test_a_promise_counts_what_the_loop_takes),
          cmocka_unit_test(test_a_promise_holds_under_a_rush),
          cmocka_unit_test(test_random_arrivals_are_cut_by_the_rule),
          cmocka_unit_test(test_a_storm_loses_nothing))

@@ -83,6 +83,7 @@ struct rui_version {
     uint64_t n_came;
     ru_serve_pace pace;                 /* as the machine heard it last */
     int64_t service_ns[RU_SERVE_SIZES]; /* live, of batches by size; 0: not opened */
+    int64_t margin_ns;                  /* live, of pace */
     void (*done)(void *self, const ru_err *err);
     void *done_self;
 };

@@ -20,6 +20,8 @@ enum {
 /* Longer than that other requests and streams notice: a model whose time depends on its data. */
 #define HERE_MAX_NS INT64_C(1000000)
 
+static const char FULL[] = "too many requests wait; come again after the time of Retry-After";
+
 /* -- calls -------------------------------------------------------------------------------------
  */
 
@@ -226,6 +228,20 @@ static void put_ms(ru_text *t, const char *name, int64_t ns)
     ru_text_putf(t, "%s;dur=%lld.%03lld", name, (long long)(us / 1000), (long long)(us % 1000));
 }
 
+/* Follows the quantile of the promise, and some more, of how much later than predicted answers
+ * come.
+ */
+static void learn_margin(const rui_call *c, int64_t all_ns)
+{
+    rui_version *v = c->version;
+    const ru_server_options *o = &c->server->opt;
+    int64_t step = o->slo_ns / 64;
+    int64_t to = v->margin_ns + (all_ns - c->ask.wait_ns > v->margin_ns
+                                     ? step
+                                     : -(int64_t)((1 - o->slo_q) / 4 * (double)step));
+    v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 4 ? o->slo_ns / 4 : to;
+}
+
 /* Where the time of a request went. */
 static void note_answer(rui_call *c, ru_text *timing)
 {
@@ -234,6 +250,9 @@ static void note_answer(rui_call *c, ru_text *timing)
     ru_time now = ru_clock_now();
     int64_t all = ru_time_since(now, c->r->since), promise = c->server->opt.slo_ns;
     note_batch(c, now);
+    if (promise > 0 && c->ask.wait_ns > 0) {
+        learn_margin(c, all);
+    }
     if (c->version->far != NULL) {
         rui_far_answered(c->version->far, c->part.size, all);
     }
@@ -314,14 +333,22 @@ static rui_call *call_of(uint64_t id)
     return (rui_call *)(uintptr_t)id;
 }
 
+/* Batches that wait follow at once: a round of the loop between two of them asks for the answers of
+ * all requests that wait. */
 static void on_here(void *self, ru_time now)
 {
     ru_server *s = self;
-    rui_version *v = s->here_of;
+    ru_time from = ru_clock_now();
     (void)now;
-    s->here_of = NULL;
-    rui_crew_run(v->crew, s->here);
-    rui_infer_jobs(v);
+    do {
+        rui_version *v = s->here_of;
+        s->here_of = NULL;
+        rui_crew_run(v->crew, s->here);
+        rui_infer_jobs(v);
+    } while (s->here_of != NULL && ru_time_since(ru_clock_now(), from) < HERE_MAX_NS / 2);
+    if (s->here_of == NULL) {
+        ru_loop_after_off(s->opt.loop, on_here, s);
+    }
 }
 
 static uint32_t size_of(int64_t rows)
@@ -400,11 +427,10 @@ static void perform(rui_version *v, const ru_effect *fx)
     switch (fx->what) {
     case RU_SERVE_TAKEN:
         call_of(r->id)->place = r->place;
+        call_of(r->id)->ask.wait_ns = r->wait_ns;
         break;
     case RU_SERVE_REFUSED:
-        refuse_until(call_of(r->id), RUI_MISS_FULL, 429,
-                     "too many requests wait; come again after the time of Retry-After",
-                     r->wait_ns > 0 ? r->wait_ns : 1);
+        refuse_until(call_of(r->id), RUI_MISS_FULL, 429, FULL, r->wait_ns > 0 ? r->wait_ns : 1);
         break;
     case RU_SERVE_LATE:
         refuse(call_of(r->id), RUI_MISS_LATE, 504,
@@ -457,10 +483,14 @@ void rui_infer_pace(rui_version *v)
         }
         v->service_ns[k] = v->service_ns[k] > 0 ? v->service_ns[k] : opened;
         p.service_ns[k] = v->service_ns[k];
-        p.batch = promise == 0 || 2 * p.service_ns[k] <= promise ? 1u << k : p.batch;
+        p.batch = promise == 0 || 2 * p.service_ns[k] + v->margin_ns <= promise ? 1u << k : p.batch;
         int64_t off = p.service_ns[k] - v->pace.service_ns[k];
         changed = changed || (off < 0 ? -off : off) > v->pace.service_ns[k] / 8;
     }
+    ru_http_turn(v->server->http, &p.turn_ns, &p.margin_ns);
+    p.margin_ns = v->margin_ns + (p.margin_ns < promise / 4 ? p.margin_ns : promise / 4);
+    int64_t off = p.turn_ns + p.margin_ns - v->pace.turn_ns - v->pace.margin_ns;
+    changed = changed || (off < 0 ? -off : off) > (v->pace.turn_ns + v->pace.margin_ns) / 8;
     if (changed || p.batch != v->pace.batch) {
         v->pace = p;
         rui_infer_step(
@@ -641,8 +671,13 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     c->r = r;
     r->mine = c;
     v->calls++;
-    c->ask = (ru_serve_request){.id = (uint64_t)(uintptr_t)c};
+    c->ask = (ru_serve_request){.id = (uint64_t)(uintptr_t)c, .since = r->since};
     v->came[v->n_came++ % RUI_CAME_MAX] = r->since;
+    if (s->opt.slo_ns > 0 && ru_time_since(ru_clock_now(), r->since) > s->opt.slo_ns) {
+        name(c); /* whatever it asks, it would be late: the loop has others to read */
+        refuse_until(c, RUI_MISS_FULL, 429, FULL, 1);
+        return;
+    }
     ru_status st = read_call(c, &err);
     name(c);
     st = st == RU_OK ? rui_due(v, r, c->in.timeout_us, &c->ask.due, &err) : st;

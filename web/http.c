@@ -167,10 +167,27 @@ static void on_time(void *self, uint32_t what, ru_time now);
 static void on_sweep(void *self, uint32_t what, ru_time now);
 static void on_hold(void *self, uint32_t what, ru_time now);
 
+/* Steps up and down, by how many are to be longer: a run that lost its core to others counts once.
+ */
+static void run(ru_http *h)
+{
+    h->ran_before = h->ran;
+    h->ran = ru_clock_now();
+    h->n_began = h->n_over = 0;
+    (void)h->run(h->daemon);
+    uint32_t n = h->n_began < h->n_over ? h->n_began : h->n_over;
+    if (n >= RUI_HTTP_TURN) {
+        int64_t took = ru_time_since(ru_clock_now(), h->ran), each = took / n;
+        int64_t step = h->turn_ns / 32 + 1, wait_step = h->wait_ns / 16 + 1000;
+        h->turn_ns = h->turn_ns == 0 ? each : h->turn_ns + (each > h->turn_ns ? step : -step);
+        h->wait_ns += took > h->wait_ns ? wait_step : -wait_step / 19;
+    }
+}
+
 static void go_on(ru_http *h, ru_time now)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
-    (void)h->run(h->daemon);
+    run(h);
     if (h->get_timeout(h->daemon, &wait_ms) != MHD_YES) {
         ru_loop_timer_off(h->opt.loop, on_time, h, 0);
     } else if (wait_ms == 0) { /* also for those who wait, which an answer moves */
@@ -335,6 +352,11 @@ void ru_http_close(ru_http *h)
         ru_loop_fd_off(h->opt.loop, h->epoll_fd);
     }
     h->stop_daemon(h->daemon);
+    for (uint32_t k = 0; k < RUI_HTTP_FULL; k++) {
+        if (h->full[k] != NULL) {
+            h->destroy_response(h->full[k]);
+        }
+    }
     rui_http_halves_free(h);
     h->daemon = NULL;
 }
@@ -342,6 +364,12 @@ void ru_http_close(ru_http *h)
 const char *ru_http_address(const ru_http *h)
 {
     return h->address;
+}
+
+void ru_http_turn(const ru_http *h, int64_t *each_ns, int64_t *wait_ns)
+{
+    *each_ns = h->turn_ns;
+    *wait_ns = h->wait_ns;
 }
 
 #else /* built without the library */
@@ -383,6 +411,12 @@ bool ru_http_sends(const ru_http *h)
 {
     RU_CHECK(h == NULL);
     return false;
+}
+
+void ru_http_turn(const ru_http *h, int64_t *each_ns, int64_t *wait_ns)
+{
+    RU_CHECK(h == NULL);
+    *each_ns = *wait_ns = 0;
 }
 
 const char *ru_http_asked(const ru_http_request *r, const char *name)

@@ -35,7 +35,7 @@ typedef struct ru_http_request {
     const char *method, *path; /* view until the answer or gone(r) */
     const uint8_t *body;       /* [body_bytes] view until the end; it was not parsed */
     int64_t body_bytes;
-    ru_time since; /* when its head was there */
+    ru_time since; /* when its head came, also where the loop was not there to read it */
     void *mine;    /* the owner's */
 } ru_http_request;
 
@@ -97,6 +97,9 @@ const char *ru_http_address(const ru_http *h); /* host:port where it listens */
 /* Are there answers that have not gone whole? sent(self) says when that may have changed. */
 bool ru_http_sends(const ru_http *h);
 
+/* What the loop lately needed to read a request and to send an answer (the median), and how long an
+ * answer waited for that (of 19 in 20, less); 0: not known. */
+void ru_http_turn(const ru_http *h, int64_t *each_ns, int64_t *wait_ns);
 /* A field of the request by its name in any case; NULL: none, or gone. View as the path. */
 const char *ru_http_asked(const ru_http_request *r, const char *name);
 /* End `r` with one answer; `r` is invalid then. */

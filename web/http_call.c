@@ -1,6 +1,9 @@
 #include "web/http_impl.h"
 
 #ifdef RU_HAS_MHD
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -9,7 +12,10 @@
 #include <sys/socket.h>
 
 /* Requests that wait unsuspended: the library looks at each of them in each run (0.1 us). */
-enum { SPANS_MAX = 1024, ROOM = 16, WAITS_MAX = 256, RUNS = 2 };
+#define AWAY_NS INT64_C(4000000)
+enum { SPANS_MAX = 1024, ROOM = 16, WAITS_MAX = 4096, RUNS = 2 };
+
+static const char JSON[] = "application/json";
 
 /* -- bookkeeping -------------------------------------------------------------------------------
  */
@@ -214,6 +220,26 @@ static rui_http_conn *conn_of(const ru_http *h, struct MHD_Connection *c)
     return info != NULL ? info->socket_context : NULL;
 }
 
+/* When what it says came. While the loop is away for longer than a moment, the kernel knows (in
+ * steps of 4 ms); it came after the run before. */
+static ru_time came(const ru_http *h, struct MHD_Connection *c)
+{
+    struct tcp_info info;
+    socklen_t n = sizeof info;
+    ru_time now = ru_clock_now();
+    int64_t away_ns = ru_time_since(now, h->ran_before);
+    if (h->ran_before.ns == 0 || away_ns < AWAY_NS) {
+        return now;
+    }
+    int fd = h->get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0 ||
+        n < offsetof(struct tcp_info, tcpi_last_data_recv) + sizeof info.tcpi_last_data_recv) {
+        return now;
+    }
+    int64_t age_ns = (int64_t)info.tcpi_last_data_recv * 1000000;
+    return (ru_time){now.ns - (age_ns < away_ns ? age_ns : away_ns)};
+}
+
 static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *path,
                              const char *method, const char *version, void **state)
 {
@@ -243,7 +269,8 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
     if (k->next != NULL) {
         k->next->before = k;
     }
-    k->r = (ru_http_request){.method = method, .path = path, .since = ru_clock_now()};
+    k->r = (ru_http_request){.method = method, .path = path, .since = came(h, c)};
+    h->n_began++;
     *state = k;
     k->status = status != 0 ? status : n > 0 && !room(k, n) ? 503 : 0;
     return MHD_YES;
@@ -264,11 +291,18 @@ static void take(rui_http_call *k, const char *data, size_t n)
     k->r.body_bytes = bytes;
 }
 
+static void drop_response(rui_http_call *k)
+{
+    if (k->response != NULL && !k->shared) {
+        k->http->destroy_response(k->response);
+    }
+    k->response = NULL;
+}
+
 static enum MHD_Result queue(rui_http_call *k)
 {
     enum MHD_Result ok = k->http->queue_response(k->conn, k->status, k->response);
-    k->http->destroy_response(k->response);
-    k->response = NULL;
+    drop_response(k);
     return ok;
 }
 
@@ -404,11 +438,9 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
     }
     unwatch(k);
     wait_over(k);
+    h->n_over++;
     k->suspended = false;
-    if (k->response != NULL) {
-        h->destroy_response(k->response);
-        k->response = NULL;
-    }
+    drop_response(k);
     if (k->owned && k->state != RUI_HTTP_GONE) {
         rui_http_leave(k);
     }
@@ -483,6 +515,14 @@ static void answered(rui_http_call *k, uint32_t status, int64_t bytes)
     }
 }
 
+static void give(rui_http_call *k, uint32_t status, struct MHD_Response *response)
+{
+    k->status = status;
+    k->response = response;
+    k->state = response != NULL ? RUI_HTTP_ANSWERED : RUI_HTTP_GONE; /* no memory: it closes */
+    resume(k);
+}
+
 void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
 {
     rui_http_call *k = (rui_http_call *)(void *)r;
@@ -501,19 +541,17 @@ void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
         let_go(k);
         return;
     }
-    k->status = a->status;
-    k->state = k->response != NULL ? RUI_HTTP_ANSWERED : RUI_HTTP_GONE; /* no memory: it closes */
     if (k->response != NULL) {
         add_fields(k, a->fields, a->n_fields);
     }
-    resume(k);
+    give(k, a->status, k->response);
 }
 
 /* more: a field beside the type; NULL: none. */
 static void say_no(ru_http_request *r, uint32_t status, const char *sentence,
                    const ru_http_field *more)
 {
-    const ru_http_field fields[] = {{"Content-Type", "application/json"},
+    const ru_http_field fields[] = {{"Content-Type", JSON},
                                     more != NULL ? *more : (ru_http_field){0}};
     char *p = malloc(RUI_HTTP_SENTENCE_BYTES);
     ru_http_reply a = {.status = status,
@@ -533,8 +571,50 @@ static void say_no(ru_http_request *r, uint32_t status, const char *sentence,
     ru_http_answer(r, &a);
 }
 
+/* The refusal of a server that is full, made once: a crowd of those who are refused costs less.
+ * NULL: no memory, or it is another one. */
+static struct MHD_Response *full(rui_http_call *k, const char *sentence, int64_t retry_s)
+{
+    ru_http *h = k->http;
+    size_t n = strlen(sentence);
+    bool openai =
+        h->opt.openai != NULL && strncmp(k->r.path, h->opt.openai, strlen(h->opt.openai)) == 0;
+    if (openai || retry_s < 1 || retry_s > RUI_HTTP_FULL || n >= sizeof h->full_text) {
+        return NULL;
+    }
+    if (h->full_text[0] == '\0') {
+        memcpy(h->full_text, sentence, n + 1);
+    }
+    struct MHD_Response **at = &h->full[retry_s - 1];
+    if (strcmp(h->full_text, sentence) == 0 && *at == NULL) {
+        char body[RUI_HTTP_SENTENCE_BYTES], after[24];
+        ru_text t = ru_text_into(body, sizeof body), u = ru_text_into(after, sizeof after);
+        rui_http_sentence(h, "", 429, sentence, &t);
+        ru_text_putf(&u, "%lld", (long long)retry_s);
+        *at = h->create_response_from_buffer((size_t)t.n, body, MHD_RESPMEM_MUST_COPY);
+        if (*at != NULL && (h->add_response_header(*at, "Content-Type", JSON) != MHD_YES ||
+                            h->add_response_header(*at, "Retry-After", after) != MHD_YES)) {
+            h->destroy_response(*at);
+            *at = NULL;
+        }
+        h->full_bytes = t.n;
+    }
+    return strcmp(h->full_text, sentence) == 0 ? *at : NULL;
+}
+
 void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s)
 {
+    rui_http_call *k = (rui_http_call *)(void *)r;
+    struct MHD_Response *made =
+        status == 429 && k->state == RUI_HTTP_HELD ? full(k, sentence, retry_s) : NULL;
+    if (made != NULL) {
+        RU_CHECK(k->owned);
+        answered(k, status, k->http->full_bytes);
+        k->owned = false;
+        k->shared = true;
+        give(k, status, made);
+        return;
+    }
     char after[24];
     ru_text t = ru_text_into(after, sizeof after);
     ru_text_putf(&t, "%lld", (long long)retry_s);

@@ -50,12 +50,15 @@ typedef enum rui_http_state {
 
 typedef struct rui_http_half rui_http_half; /* http_half.c */
 
+enum { RUI_HTTP_FULL = 4 }; /* refusals with a Retry-After of 1 to so many seconds */
+
 typedef struct rui_http_call {
     ru_http_request r; /* first: the owner's view */
     ru_http *http;
     struct rui_http_call *before, *next; /* of ru_http.calls */
     struct MHD_Connection *conn;         /* NULL: the library is through with it */
     struct MHD_Response *response;       /* made, not queued yet */
+    bool shared;                         /* it is one of ru_http.full */
     rui_http_state state;
     uint32_t status;
     bool waits;   /* held, and not suspended yet */
@@ -89,9 +92,15 @@ struct ru_http {
     uint32_t n_conns, n_ended;        /* ended: not closed yet */
     rui_http_half *halves;
     uint32_t n_halves;
-    bool sweeping, holding; /* their timers are set */
-    uint32_t n_waits;       /* calls that wait */
-    uint32_t runs;          /* of the library until nothing moves without an event */
+    bool sweeping, holding;   /* their timers are set */
+    uint32_t n_waits;         /* calls that wait */
+    uint32_t runs;            /* of the library until nothing moves without an event */
+    ru_time ran, ran_before;  /* when its last two runs began */
+    uint32_t n_began, n_over; /* requests of the last run */
+    int64_t turn_ns, wait_ns;
+    struct MHD_Response *full[RUI_HTTP_FULL]; /* refusals that many get, by Retry-After; or NULL */
+    char full_text[160];                      /* their sentence */
+    int64_t full_bytes;                       /* of the body of each */
 #define RUI_X(fn) __typeof__(&MHD_##fn) fn;
     RUI_MHD_LIST(RUI_X)
 #undef RUI_X
@@ -103,6 +112,7 @@ enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, const char *p
 /* The body of a refusal. */
 void rui_http_sentence(const ru_http *h, const char *path, uint32_t status, const char *sentence,
                        ru_text *t);
+enum { RUI_HTTP_TURN = 8 }; /* requests of a run that say what one takes */
 enum { RUI_HTTP_SENTENCE_BYTES = 6 * RU_ERR_TEXT_MAX + 96 }; /* of it at most */
 void rui_http_soon(ru_http *h);                              /* the library runs again soon */
 
@@ -118,7 +128,7 @@ void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
 void rui_http_sweep(ru_http *h, ru_time now);
 /* Requests that have waited for a moment are suspended. */
 void rui_http_hold(ru_http *h, ru_time now);
-#define RUI_HTTP_HOLD_NS INT64_C(2000000)
+#define RUI_HTTP_HOLD_NS INT64_C(10000000)
 void rui_http_leave(rui_http_call *k); /* its client left: the owner is told */
 /* The server closes: every request is gone. */
 void rui_http_drop_all(ru_http *h);

@@ -409,6 +409,39 @@ static void idle_clients_make_room(void **state)
     close_all(&w);
 }
 
+/* Refusals of a crowd are one response; another sentence, or another time, is not. */
+static void refuses_a_crowd(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sentence, *end, *after;
+        int64_t retry_s;
+    } of[] = {{"full", "\"full\"}", "Retry-After: 2", 2},
+              {"full", "\"full\"}", "Retry-After: 2", 2},
+              {"full", "\"full\"}", "Retry-After: 9", 9},
+              {"other", "\"other\"}", "Retry-After: 2", 2},
+              {"full", "\"full\"}", "Retry-After: 1", 1}};
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int last = dial(&w);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(of); k++) {
+        int fd = dial(&w);
+        say(fd, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        until(&w, &w.n_requests, k + 1);
+        ru_http_refuse(w.kept[k], 429, of[k].sentence, of[k].retry_s);
+        const char *refused = hear(&w, fd, of[k].end);
+        assert_true(strstr(refused, "429") && strstr(refused, of[k].after));
+        close(fd);
+    }
+    say(last, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, RU_ARRAY_LEN(of) + 1);
+    ru_http_refuse(w.kept[RU_ARRAY_LEN(of)], 429, "full", 2); /* it is not sent */
+    close(last);
+    close_all(&w);
+}
+
 static void bounds_bodies(void **state)
 {
     (void)state;
@@ -616,6 +649,6 @@ RU_TESTS(web_http, cmocka_unit_test(one_end_of_a_body), cmocka_unit_test(answers
          cmocka_unit_test(reads_what_came_before_the_end),
          cmocka_unit_test(an_end_that_comes_with_requests_is_seen),
          cmocka_unit_test(a_fourth_may_send_no_more), cmocka_unit_test(answered_clients_make_room),
-         cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(bounds_bodies),
-         cmocka_unit_test(streams_and_stops_at_a_slow_reader),
+         cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(refuses_a_crowd),
+         cmocka_unit_test(bounds_bodies), cmocka_unit_test(streams_and_stops_at_a_slow_reader),
          cmocka_unit_test(streams_beside_one_that_waits), cmocka_unit_test(survives_noise))
