@@ -39,38 +39,6 @@ void rui_wholes_load(ru_dtype t, const void *x, int64_t n, int64_t *to)
     }
 }
 
-#define STORE(T)                            \
-    for (int64_t i = 0; i < n; i++) {       \
-        ((T *)y)[i] = (T)(uint64_t)from[i]; \
-    }                                       \
-    break
-
-void rui_wholes_store(ru_dtype t, const int64_t *from, int64_t n, void *y)
-{
-    switch ((uint32_t)t) {
-    case RU_I8:
-    case RU_U8:
-        STORE(uint8_t);
-    case RU_BOOL:
-        for (int64_t i = 0; i < n; i++) {
-            ((uint8_t *)y)[i] = from[i] != 0;
-        }
-        break;
-    case RU_I16:
-    case RU_U16:
-        STORE(uint16_t);
-    case RU_I32:
-    case RU_U32:
-        STORE(uint32_t);
-    case RU_I64:
-    case RU_U64:
-        memcpy(y, from, (size_t)n * sizeof *from);
-        break;
-    default:
-        RU_CHECK(false);
-    }
-}
-
 /* -- casts ---------------------------------------------------------------------------------------
  */
 

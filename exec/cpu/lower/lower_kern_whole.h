@@ -14,7 +14,5 @@ static inline bool rui_is_whole(ru_dtype t)
 
 /* to[i] = x[i]; u64 by its bits. */
 void rui_wholes_load(ru_dtype t, const void *x, int64_t n, int64_t *to);
-/* y[i] = from[i], wrapped to the width; BOOL: whether it is not 0. */
-void rui_wholes_store(ru_dtype t, const int64_t *from, int64_t n, void *y);
 
 #endif
