@@ -3,6 +3,8 @@
  * links, membership, collectives, two steps under way. Every sum is looked at.
  *
  *   transfer   nothing computes: what the links take, the scale of compute and part of the bound
+ *   starts     many small sums instead: what a sum takes to start. A line through sums of all sizes
+ *              says that it takes nothing, since a link lets bursts through at full speed
  *   plan, ddp, serial   in turns; the plan rests on what the links took
  *
  * Bytes are scaled so that a step's transfers or its computing take half a second, times so that
@@ -37,6 +39,8 @@ enum {
     METHODS = 3,
     TRIES = 3,
     LINKS = 2,
+    STARTS = 256, /* sums one after the other: what one takes to start */
+    START_BYTES = 256,
     RATE_MBIT = 200,
     RATE_MIN_MBIT = 25,
 };
@@ -88,7 +92,7 @@ typedef struct bench {
     double bytes, bytes_factor;
     /* measured and planned */
     double transfer_s, compute_s, alpha_ns, busy;
-    rui_sums_job jobs[METHODS], links; /* links: nothing computes */
+    rui_sums_job jobs[METHODS], links, starts; /* the last two: nothing computes */
     double predicted_s[METHODS], step_s[METHODS][ROUNDS];
     uint32_t rounds;
 } bench;
@@ -183,7 +187,7 @@ static ru_status start(bench *t, rui_team *team, ru_err *err)
 }
 
 typedef struct answer {
-    double step_s, cpu_s, alpha_ns;
+    double step_s, cpu_s;
 } answer;
 
 /* The first process leads and has measured; processor time is that of all. */
@@ -197,12 +201,9 @@ static ru_status hear(rui_team *team, answer *into, ru_err *err)
         if (line == NULL) {
             return RU_FAIL(err, RU_E_PEER, "process %u of the sums ended without an answer", k + 1);
         }
-        double step_ns = strtod(line, &rest), cpu_ns = strtod(rest, &rest);
-        into->cpu_s += cpu_ns * 1e-9;
-        if (k == 0) {
-            into->step_s = step_ns * 1e-9;
-            into->alpha_ns = strtod(rest, NULL);
-        }
+        double step_ns = strtod(line, &rest);
+        into->cpu_s += strtod(rest, NULL) * 1e-9;
+        into->step_s = k == 0 ? step_ns * 1e-9 : into->step_s;
     }
     return into->step_s > 0 ? RU_OK : RU_FAIL(err, RU_E_PEER, "the processes told of no step");
 }
@@ -310,6 +311,34 @@ static ru_status plan(bench *t, uint32_t m, ru_err *err)
     return RU_OK;
 }
 
+/* Small sums, each behind the one before. */
+static ru_status starts_of(bench *t, ru_err *err)
+{
+    ru_arena *a = &t->arena;
+    int64_t *size_bytes = RU_NEW(a, int64_t, STARTS);
+    double *ready = RU_NEW(a, double, STARTS), *need = RU_NEW(a, double, STARTS);
+    ru_sums_cut *table = RU_NEW(a, ru_sums_cut, STARTS);
+    if (size_bytes == NULL || ready == NULL || need == NULL || table == NULL) {
+        return no_memory(t, err);
+    }
+    for (uint32_t k = 0; k < STARTS; k++) {
+        size_bytes[k] = START_BYTES;
+        ready[k] = 1;
+        table[k] = (ru_sums_cut){.first = k, .n = 1, .size_bytes = START_BYTES};
+    }
+    t->starts = t->links;
+    t->starts.table = table;
+    t->starts.n_table = STARTS;
+    t->starts.flight = 1;
+    t->starts.held = true;
+    t->starts.script = (ru_script){.sample_ns = t->links.script.sample_ns,
+                                   .size_bytes = size_bytes,
+                                   .ready = ready,
+                                   .need = need,
+                                   .n = STARTS};
+    return RU_OK;
+}
+
 /* What the links take when nothing computes; then each method's table. */
 static ru_status prepare(bench *t, ru_err *err)
 {
@@ -317,11 +346,16 @@ static ru_status prepare(bench *t, ru_err *err)
     t->links = (rui_sums_job){.founders = HOSTS, .steps = STEPS_QUICK};
     scale_bytes(t);
     RU_TRY(script_of(t, 1e-3, &t->links.script, err));
+    RU_TRY(starts_of(t, err));
+    double starts_s = HUGE_VAL;
     for (uint32_t k = 0; k < LINKS; k++) { /* other work only makes it longer */
         RU_TRY(run(t, &t->links, &x, err));
         t->transfer_s = k == 0 ? x.step_s : fmin(t->transfer_s, x.step_s);
-        t->alpha_ns = k == 0 ? x.alpha_ns : fmin(t->alpha_ns, x.alpha_ns);
+        RU_TRY(run(t, &t->starts, &x, err));
+        starts_s = fmin(starts_s, x.step_s);
     }
+    t->alpha_ns =
+        starts_s * 1e9 / STARTS / ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, HOSTS).steps;
     t->compute_s = t->transfer_s / ratio_of(t);
     for (uint32_t m = 0; m < METHODS; m++) {
         RU_TRY(plan(t, m, err));
@@ -414,9 +448,9 @@ static void tell(const bench *t, const char *name)
 {
     fprintf(stderr,
             "%s: times x%.3g, bytes x%.3g on %d Mbit/s; a step's transfers %.3f s, compute %.3f s; "
-            "processor %.0f %%\n",
+            "a message of a sum %.0f us; processor %.0f %%\n",
             name, t->compute_s * 1e9 / t->g.natural_ns, t->bytes_factor, t->rate_mbit,
-            t->transfer_s, t->compute_s, 100 * t->busy);
+            t->transfer_s, t->compute_s, t->alpha_ns * 1e-3, 100 * t->busy);
     for (uint32_t m = 0; m < METHODS; m++) {
         fprintf(stderr, "  %-8s %4u sums%s  predicted %.3f s, measured %.3f s\n", method_names[m],
                 t->jobs[m].n_table, t->jobs[m].held ? ", barrier" : "         ", t->predicted_s[m],

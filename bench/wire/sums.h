@@ -35,8 +35,8 @@ typedef struct rui_sums_job {
 RU_MUST_USE ru_status rui_sums_write(const char *path, const rui_sums_job *job, ru_arena *arena,
                                      ru_err *err);
 
-/* words: sums-work NUMBER LISTEN ADDRESS|- FILE. Prints "STEP_NS CPU_NS ALPHA_NS BETA_NS": the
- * median step without the first two, and what the ring was measured at. */
+/* words: sums-work NUMBER LISTEN ADDRESS|- FILE. Prints "STEP_NS CPU_NS": the median step without
+ * the first two, and processor time. */
 RU_MUST_USE ru_status rui_sums_role(const char *const *words, uint32_t n, ru_err *err);
 
 RU_MUST_USE ru_status ru_bench_sums(ru_bench *b, ru_err *err);

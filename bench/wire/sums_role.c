@@ -110,10 +110,9 @@ static ru_status run(const char *const *words, ru_arena *arena, ru_err *err)
                                      .commit_ns = commit_ns};
     ru_script_run_result r;
     RU_TRY(ru_script_run(&o, &r, err));
-    const ru_coll_cost *ring = &r.costs[RU_ALGO_RING];
-    printf("%lld %lld %.3f %.6f\n",
+    printf("%lld %lld\n",
            (long long)median_step(commit_ns, r.committed < job.steps ? r.committed : job.steps),
-           (long long)ru_clock_cpu_ns(), ring->alpha_ns, ring->beta_ns);
+           (long long)ru_clock_cpu_ns());
     return RU_OK;
 }
 
