@@ -57,6 +57,17 @@ int64_t ru_job_samples_of(const ru_job_train *j, int64_t steps, int64_t count)
     return position;
 }
 
+int64_t ru_job_batch_steps(const ru_job_train *j, int64_t position, int64_t count)
+{
+    for (uint32_t k = 0; k < j->batch_schedule.n && count > 0; k++) {
+        int64_t from, end, batch = part_of(j, k, &from, &end);
+        if (position / count < end && end < INT64_MAX / 4 / count) {
+            return (end * count - position - 1) / batch + 1;
+        }
+    }
+    return INT64_MAX;
+}
+
 ru_status ru_job_batches_check(const ru_job_train *j, ru_err *err)
 {
     int64_t before = 1;

@@ -22,7 +22,7 @@ static void test_steps_are_those_of_a_walk(void **state)
             }
         }
         j.batch_schedule.at = pairs;
-        int64_t at = 0, steps = 0;
+        int64_t at = 0, steps = 0, before = 0, same = 1;
         while (at < j.epochs * count) {
             int64_t epoch = at / count + 1, batch = j.batch;
             for (uint32_t k = 0; k < j.batch_schedule.n; k++) {
@@ -31,6 +31,11 @@ static void test_steps_are_those_of_a_walk(void **state)
             }
             assert_int_equal(ru_job_batch_at(&j, at, count), batch);
             assert_int_equal(ru_job_samples_of(&j, steps, count), at);
+            int64_t left = ru_job_batch_steps(&j, at, count);
+            assert_true(left > 0 && (same == INT64_MAX || same == 1 || left == same - 1));
+            assert_true(batch == before || same <= 1);
+            before = batch;
+            same = left;
             at += batch;
             steps++;
         }
