@@ -46,56 +46,103 @@ ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_options *opt,
     return n > 0 ? RU_OK : RU_FAIL(err, RU_E_USAGE, "no size of memory to choose from");
 }
 
-static int64_t least(int64_t a, int64_t b)
+/* Measurements as they would be with the batch now: an estimate is none of its own. */
+static ru_status convert(ru_func_scale *s, ru_arena *scratch, ru_scale_law *law, ru_err *err)
 {
-    return a < b ? a : b;
+    ru_scale_in *in = &s->in;
+    in->probe = s->seen;
+    ru_status st = ru_scale_law_of(in, s->batch, scratch, law, err);
+    in->probe = s->probes;
+    RU_TRY(st);
+    for (uint32_t k = 0; k < in->n_probes; k++) {
+        ru_scale_probe *p = &s->probes[k];
+        *p = s->seen[k];
+        if (s->batch[k] != s->now_batch && !p->failed) {
+            double was = ru_scale_law_step(law, in, p->workers, p->memory_mb, s->batch[k]);
+            double is = ru_scale_law_step(law, in, p->workers, p->memory_mb, s->now_batch);
+            p->step_s *= was > 0 ? is / was : 1;
+            p->run = true;
+        }
+    }
+    return RU_OK;
 }
 
-ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, int64_t left, double spent_usd,
-                             ru_time now, ru_arena *scratch, ru_func_choice *out, ru_err *err)
+static ru_status plan(ru_func_scale *s, const ru_scale_part *parts, uint32_t n, ru_arena *scratch,
+                      ru_err *err)
+{
+    ru_scale_in *in = &s->in;
+    ru_scale_law law;
+    double left_usd = in->limit_usd;
+    RU_TRY(convert(s, scratch, &law, err));
+    if (n > 1 && in->n_probes > 0) {
+        ru_scale_divide(in, &law, parts, n, &in->limit_s, &in->limit_usd);
+    }
+    ru_status st = ru_plan_scale(in, scratch, &s->plan, err);
+    if (st == RU_E_INFEASIBLE && in->limit_usd < left_usd) { /* the parts behind it may cost less */
+        in->limit_usd = left_usd;
+        st = ru_plan_scale(in, scratch, &s->plan, err);
+    }
+    if (st == RU_E_INFEASIBLE && in->limit_s > 0) {
+        s->late = n == 1; /* the parts behind it may be faster */
+        uint32_t goal = in->fastest;
+        in->fastest = 1;
+        in->limit_s = 0;
+        st = ru_plan_scale(in, scratch, &s->plan, err);
+        in->fastest = s->late ? 1 : goal;
+    }
+    return st;
+}
+
+static void forget(ru_func_scale *s, uint32_t n)
+{
+    s->in.n_probes -= n;
+    memmove(s->seen, s->seen + n, s->in.n_probes * sizeof s->seen[0]);
+    memmove(s->probes, s->probes + n, s->in.n_probes * sizeof s->probes[0]);
+    memmove(s->batch, s->batch + n, s->in.n_probes * sizeof s->batch[0]);
+}
+
+ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part *parts, uint32_t n,
+                             double spent_usd, ru_time now, ru_arena *scratch, ru_func_choice *out,
+                             ru_err *err)
 {
     ru_scale_in *in = &s->in;
     const ru_func_scale_options *o = &s->opt;
-    int64_t probe = least(PROBE_STEPS, 3 + left / PROBE_PART);
-    s->part = s->part > 0 ? s->part : left / PLANS + 1;
-    int64_t part = s->part < 5 * probe ? 5 * probe : s->part;
-    in->steps = (double)left;
-    in->probe_steps = (double)probe;
-    in->plan_steps = 2 * part <= left ? (double)part : 0;
+    double left = parts[0].steps, probe = fmin(PROBE_STEPS, floor(3 + left / PROBE_PART)), all = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        all += parts[k].steps * parts[k].batch;
+    }
+    s->now_batch = parts[0].batch;
+    s->part = s->part > 0 ? s->part : all / PLANS;
+    double part = fmax(5 * probe, floor(s->part / s->now_batch) + 1);
+    in->steps = left;
+    in->probe_steps = probe;
+    in->plan_steps = 2 * part <= left ? part : 0;
     in->limit_s = o->deadline_ns > 0 && !s->late
                       ? fmax(LEAST, (double)(o->deadline_ns - ru_time_since(now, s->begun)) * 1e-9)
                       : 0;
     in->limit_usd = o->budget_usd > 0 ? fmax(LEAST * LEAST, o->budget_usd - spent_usd) : 0;
-    ru_status st = ru_plan_scale(in, scratch, &s->plan, err);
-    if (st == RU_E_INFEASIBLE && in->limit_s > 0) {
-        s->late = true;
-        in->fastest = 1;
-        in->limit_s = 0;
-        st = ru_plan_scale(in, scratch, &s->plan, err);
-    }
-    RU_TRY(st);
+    RU_TRY(plan(s, parts, n, scratch, err));
     RU_TRY(ru_plan_scale_check(in, &s->plan, err));
     if (s->plan.drifted) {
-        uint32_t drop = in->n_probes - 3;
-        memmove(s->probes, s->probes + drop, 3 * sizeof s->probes[0]);
-        in->n_probes = 3;
+        forget(s, in->n_probes - 3);
     }
     in->now_workers = s->plan.workers;
     in->now_memory_mb = s->plan.memory_mb;
-    int64_t steps = s->plan.probe ? probe : in->plan_steps > 0 ? part : left;
+    double steps = s->plan.probe ? probe : in->plan_steps > 0 ? part : left;
     *out = (ru_func_choice){.workers = s->plan.workers,
                             .memory_mb = (uint32_t)s->plan.memory_mb,
-                            .end = done + least(steps, left)};
+                            .end = done + (int64_t)fmin(steps, left)};
     return RU_OK;
 }
 
 static void add(ru_func_scale *s, ru_scale_probe p)
 {
-    if (s->in.n_probes == RU_SCALE_PROBES_MAX) { /* the oldest goes */
-        memmove(s->probes, s->probes + 1, (RU_SCALE_PROBES_MAX - 1) * sizeof s->probes[0]);
-        s->in.n_probes--;
+    if (s->in.n_probes == RU_SCALE_PROBES_MAX) {
+        forget(s, 1); /* the oldest */
     }
-    s->probes[s->in.n_probes++] = p;
+    s->batch[s->in.n_probes] = s->now_batch;
+    s->probes[s->in.n_probes] = p;
+    s->seen[s->in.n_probes++] = p;
 }
 
 void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s)

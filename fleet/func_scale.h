@@ -6,7 +6,7 @@
 #define RU_FLEET_FUNC_SCALE_H
 
 #include "fleet/func.h"
-#include "plan/fleet/scale.h"
+#include "plan/fleet/scale_parts.h"
 
 typedef struct ru_func_scale_options {
     uint32_t workers_min, workers_max;
@@ -21,22 +21,26 @@ typedef struct ru_func_scale {
     ru_func_scale_options opt;
     ru_scale_in in; /* as the policy was asked last */
     ru_scale_plan plan;
-    ru_scale_probe probes[RU_SCALE_PROBES_MAX]; /* [in.n_probes] */
+    ru_scale_probe seen[RU_SCALE_PROBES_MAX];   /* [in.n_probes] as they were measured */
+    double batch[RU_SCALE_PROBES_MAX];          /* [in.n_probes] of these */
+    ru_scale_probe probes[RU_SCALE_PROBES_MAX]; /* [in.n_probes] as of the batch now */
+    double now_batch;
     double memory_mb[RU_SCALE_MEMORIES_MAX];
     ru_time begun;
-    int64_t part; /* steps from one decision to the next */
-    bool late;    /* the deadline cannot be kept any more */
+    double part; /* samples from one decision to the next */
+    bool late;   /* the deadline cannot be kept any more */
 } ru_func_scale;
 
 /* Errors: RU_E_USAGE for a grid that makes no sense. */
 RU_MUST_USE ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_options *opt,
                                          ru_time now, ru_err *err);
-/* The next choice with `left` steps to do, when `spent_usd` were spent; s->in and s->plan say why.
- * Where the deadline cannot be kept any more, the fastest choice goes on (s->late). Errors:
- * RU_E_INFEASIBLE when the budget does not suffice. */
-RU_MUST_USE ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, int64_t left,
-                                         double spent_usd, ru_time now, ru_arena *scratch,
-                                         ru_func_choice *out, ru_err *err);
+/* The next choice, when `spent_usd` were spent: of the first one of the parts [n] that are left,
+ * each with one batch. s->in and s->plan say why. What was measured with another batch counts as
+ * the law of plan/fleet/scale_parts.h has it. Where the deadline cannot be kept any more, the
+ * fastest choice goes on (s->late). Errors: RU_E_INFEASIBLE when the budget does not suffice. */
+RU_MUST_USE ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part *parts,
+                                         uint32_t n, double spent_usd, ru_time now,
+                                         ru_arena *scratch, ru_func_choice *out, ru_err *err);
 /* The choice in force took so long for each step, and `init_s` before the first one. */
 void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s);
 /* It ran out of memory. */

@@ -18,15 +18,36 @@ static const ru_func_scale_options grid = {.workers_min = 1,
 
 typedef struct job {
     int64_t steps, done, probed;
-    double s, usd, least_mb;
+    double s, usd, least_mb, each_s;
+    const ru_scale_part *parts; /* [n_parts]; NULL: one */
+    uint32_t n_parts;
     uint32_t failed;
     ru_rng rng;
 } job;
 
-/* 2 s of one core, shared; an exchange that grows with the workers. */
-static double step_s(double workers, double memory_mb)
+/* 2 s of one core, shared; an exchange that grows with the workers, so much for each. */
+static double step_s(double workers, double memory_mb, double batch, double each_s)
 {
-    return 2 / (workers * fmin(memory_mb / 1769, 1)) + 0.01 * workers;
+    return 2 * batch / (workers * fmin(memory_mb / 1769, 1)) + each_s * workers;
+}
+
+/* What is left of the parts. */
+static uint32_t left_of(const job *j, ru_scale_part *left)
+{
+    uint32_t n = 0;
+    double at = (double)j->done;
+    if (j->parts == NULL) {
+        left[0] = (ru_scale_part){(double)j->steps - at, 1};
+        return 1;
+    }
+    for (uint32_t k = 0; k < j->n_parts; k++) {
+        double steps = j->parts[k].steps - at;
+        at = fmax(0, -steps);
+        if (steps > 0) {
+            left[n++] = (ru_scale_part){steps, j->parts[k].batch};
+        }
+    }
+    return n;
 }
 
 static ru_status run(job *j, const ru_func_scale_options *o, ru_err *err)
@@ -37,19 +58,23 @@ static ru_status run(job *j, const ru_func_scale_options *o, ru_err *err)
     ru_status st = ru_func_scale_init(&s, o, (ru_time){0}, err);
     ru_arena_init(&a, 0);
     while (st == RU_OK && j->done < j->steps) {
+        ru_scale_part left[4];
+        uint32_t n = left_of(j, left);
         ru_time now = {(int64_t)(j->s * 1e9)};
-        st = ru_func_scale_next(&s, j->done, j->steps - j->done, j->usd, now, &a, &c, err);
+        st = ru_func_scale_next(&s, j->done, left, n, j->usd, now, &a, &c, err);
         if (st != RU_OK) {
             break;
         }
-        assert_true(c.workers >= 1 && c.workers <= 8 && c.end > j->done && c.end <= j->steps);
+        assert_true(c.workers >= 1 && c.workers <= 8 && c.end > j->done &&
+                    c.end <= j->done + (int64_t)left[0].steps);
         if (c.memory_mb < j->least_mb) {
             j->s += 1;
             j->failed++;
             ru_func_scale_failed(&s);
             continue;
         }
-        double mean = step_s(c.workers, c.memory_mb) * (1 + 0.05 * ru_rng_normal(&j->rng));
+        double mean = step_s(c.workers, c.memory_mb, left[0].batch, j->each_s) *
+                      (1 + 0.05 * ru_rng_normal(&j->rng));
         double took = 1 + mean * (double)(c.end - j->done);
         j->probed += s.plan.probe ? c.end - j->done : 0;
         j->s += took;
@@ -67,7 +92,8 @@ static void test_limits(void **state)
     ru_err err;
     (void)state;
     for (uint32_t k = 0; k < 10; k++) {
-        job j = {.steps = 2000, .least_mb = 600, .rng = ru_rng_from(ru_test_seed(), k)};
+        job j = {
+            .steps = 2000, .least_mb = 600, .each_s = 0.01, .rng = ru_rng_from(ru_test_seed(), k)};
         o.deadline_ns = INT64_C(1500000000000); /* 1 worker takes 4,000 s, 8 take 660 */
         o.budget_usd = 0;
         assert_ok(run(&j, &o, &err), err);
@@ -77,17 +103,53 @@ static void test_limits(void **state)
         double usd = j.usd;
         o.deadline_ns = 0;
         o.budget_usd = 2 * usd;
-        job fast = {.steps = 2000, .rng = ru_rng_from(ru_test_seed(), 100 + k)};
+        job fast = {.steps = 2000, .each_s = 0.01, .rng = ru_rng_from(ru_test_seed(), 100 + k)};
         assert_ok(run(&fast, &o, &err), err);
         assert_true(fast.usd <= o.budget_usd && fast.s < 1100);
     }
+}
+
+/* The least money of workers and memory that are kept from the first step to the last. */
+static double fixed_usd(const job *j, const ru_func_scale_options *o)
+{
+    double least = (double)INFINITY;
+    for (uint32_t w = o->workers_min; w <= o->workers_max; w++) {
+        for (double m = o->memory_min_mb; m <= o->memory_max_mb; m += o->memory_step_mb) {
+            double s = 1;
+            for (uint32_t k = 0; k < j->n_parts; k++) {
+                s += j->parts[k].steps * step_s(w, m, j->parts[k].batch, j->each_s);
+            }
+            double usd = w * (m / 1024 * s * o->usd_per_gb_s + o->usd_per_call);
+            least = s <= (double)o->deadline_ns * 1e-9 ? fmin(least, usd) : least;
+        }
+    }
+    return least;
+}
+
+static void test_a_batch_that_doubles_twice(void **state)
+{
+    static const ru_scale_part parts[] = {{8000, 0.5}, {4000, 1}, {2000, 2}};
+    ru_func_scale_options o = grid;
+    ru_err err;
+    uint32_t kept = 0, less = 0;
+    (void)state;
+    o.memory_max_mb = 1536; /* all of it is a share of a core */
+    for (uint32_t k = 0; k < 10; k++) {
+        job j = {.steps = 14000, .each_s = 0.04, .parts = parts, .n_parts = 3};
+        j.rng = ru_rng_from(ru_test_seed(), k);
+        o.deadline_ns = INT64_C(8200000000000) + k * INT64_C(300000000000);
+        assert_ok(run(&j, &o, &err), err);
+        kept += j.s <= (double)o.deadline_ns * 1e-9;
+        less += j.usd < fixed_usd(&j, &o); /* which knows all before */
+    }
+    assert_true(kept >= 9 && less >= 5);
 }
 
 static void test_too_little(void **state)
 {
     ru_func_scale_options o = grid;
     ru_err err;
-    job j = {.steps = 2000, .rng = ru_rng_from(1, 0)};
+    job j = {.steps = 2000, .each_s = 0.01, .rng = ru_rng_from(1, 0)};
     (void)state;
     o.budget_usd = 1e-3;
     assert_int_equal(run(&j, &o, &err), RU_E_INFEASIBLE);
@@ -98,4 +160,5 @@ static void test_too_little(void **state)
     assert_int_equal(j.done, 2000);
 }
 
-RU_TESTS(fleet_func_scale, cmocka_unit_test(test_limits), cmocka_unit_test(test_too_little))
+RU_TESTS(fleet_func_scale, cmocka_unit_test(test_limits),
+         cmocka_unit_test(test_a_batch_that_doubles_twice), cmocka_unit_test(test_too_little))

@@ -14,7 +14,7 @@
 typedef struct order { /* a call */
     const char *store, *token, *keys, *job, *facts;
     uint32_t epoch, rank, workers;
-    int64_t first, end, steps;
+    int64_t first, end, steps, at, batch;
     double left_s;
     ru_conf_texts files;
     int64_t before, samples;
@@ -31,6 +31,8 @@ static const ru_conf_field order_fields[] = {
     RU_ROW(I64, order, first, NULL, "steps done", RU_IN(0, 1e15)),
     RU_ROW(I64, order, end, NULL, "steps at the end of the call", RU_IN(0, 1e15)),
     RU_ROW(I64, order, steps, NULL, "of the whole run", RU_IN(0, 1e15)),
+    RU_ROW(I64, order, at, NULL, "samples of the steps done", RU_IN(0, 1e18)),
+    RU_ROW(I64, order, batch, NULL, "samples of each step of the call", RU_IN(1, 1e9)),
     RU_ROW(F64, order, left_s, "0", "time of the call; 0: no limit", RU_IN(0, 1e9)),
     RU_ROW(TEXT_LIST, order, files, "[]", "of data.follow"),
     RU_ROW(I64, order, before, "0", "samples before them", RU_IN(0, 1e18)),
@@ -87,7 +89,7 @@ static ru_status open_job(ru_func_worker *w, const order *o, ru_err *err)
 }
 
 /* The files of a call hold all samples of its steps. */
-static ru_status take_files(ru_func_worker *w, const order *o, int64_t batch, ru_err *err)
+static ru_status take_files(ru_func_worker *w, const order *o, ru_err *err)
 {
     const ru_summed_files f = {
         .paths = o->files.at, .n = o->files.n, .before = o->before, .samples = o->samples};
@@ -97,26 +99,28 @@ static ru_status take_files(ru_func_worker *w, const order *o, int64_t batch, ru
     if (f.n == 0) {
         return RU_OK;
     }
-    if (o->end > INT64_MAX / 4 / batch || o->first * batch < f.before ||
-        o->end * batch - f.before > f.samples) {
+    int64_t steps = o->end - o->first;
+    if (steps > INT64_MAX / 4 / o->batch || o->at < f.before ||
+        o->at + steps * o->batch - f.before > f.samples) {
         return RU_FAIL(err, RU_E_DATA,
                        "the files of the call do not hold the samples of its steps");
     }
     return ru_summed_worker_files(w->worker, &f, err);
 }
 
-static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_arena *arena,
-                       ru_err *err)
+static ru_status train(ru_func_worker *w, const order *o, ru_arena *arena, ru_err *err)
 {
-    int64_t first = batch * o->rank / o->workers, bytes;
+    int64_t first = o->batch * o->rank / o->workers, bytes;
     ru_summed_task t = {.first = first,
-                        .n = batch * (o->rank + 1) / o->workers - first,
+                        .n = o->batch * (o->rank + 1) / o->workers - first,
+                        .batch = o->batch,
                         .step = o->first,
+                        .at = o->at,
                         .end = o->steps,
                         .sum = sum,
                         .self = w};
-    RU_TRY(ru_summed_worker_build(w->worker, t.n, &w->count, &bytes, err));
-    RU_TRY(take_files(w, o, batch, err));
+    RU_TRY(ru_summed_worker_build(w->worker, t.n, t.batch, &w->count, &bytes, err));
+    RU_TRY(take_files(w, o, err));
     if (w->state_of != w->job || ru_summed_worker_step(w->worker) != o->first) {
         void *state = ru_arena_alloc(arena, bytes, 64);
         if (state == NULL) {
@@ -149,7 +153,6 @@ ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_by
 {
     ru_func_worker *w = self;
     order o;
-    int64_t batch;
     RU_TRY(read_order(body, body_bytes, arena, &o, &w->job, err));
     w->now = &o;
     w->was_last = false;
@@ -168,12 +171,12 @@ ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_by
         xo.until = until; /* the platform's */
     }
     RU_TRY(open_job(w, &o, err));
-    batch = ru_summed_worker_batch(w->worker);
-    if (batch < o.workers) {
-        return RU_FAIL(err, RU_E_DATA, "%u workers for %lld samples", o.workers, (long long)batch);
+    if (o.batch < o.workers) {
+        return RU_FAIL(err, RU_E_DATA, "%u workers for %lld samples", o.workers,
+                       (long long)o.batch);
     }
     RU_TRY(ru_exchange_open(&xo, arena, &w->exchange, err));
-    ru_status st = train(w, &o, batch, arena, err);
+    ru_status st = train(w, &o, arena, err);
     ru_exchange_close(w->exchange);
     const char *why = st == RU_E_CANCELLED ? "fenced" : w->was_last ? "last" : "end";
     RU_TRY(st == RU_E_CANCELLED ? RU_OK : st);

@@ -5,6 +5,7 @@
  *
  *   in    {"store": "http://HOST:PORT", "token", "keys": redis:// or s3:// or empty,
  *          "job": hex, "epoch", "rank", "workers", "first", "end", "steps", "left_s",
+ *          "at": samples of the steps done, "batch": of each step of the call,
  *          "files": [paths], "before", "samples": those of data.follow that hold its steps,
  *          "facts": text of state.json}
  *   out   {"step": steps done, "why": "end" | "last" | "fenced"}

@@ -63,6 +63,7 @@ static void summed(rui_functions *a, int64_t at)
 {
     a->parts[at % RUI_FUNCTIONS_AHEAD] = 0;
     a->done = at + 1;
+    a->run.samples += a->run.batch;
     rui_functions_took(a, ru_clock_now());
     ru_mutex_lock(&a->lock);
     a->slot.ready = a->done;

@@ -120,6 +120,8 @@ void rui_functions_call(rui_functions *a, const ru_func_call *call)
     ru_json_i64(&j, "first", call->first);
     ru_json_i64(&j, "end", call->end);
     ru_json_i64(&j, "steps", a->run.steps);
+    ru_json_i64(&j, "at", a->run.samples);
+    ru_json_i64(&j, "batch", a->run.batch);
     ru_json_f64(&j, "left_s", (double)a->opt->scale.life_ns * 1e-9);
     ru_status st = put_files(a, call, &scratch, &j, &err);
     ru_json_str(&j, "facts", a->run.facts);

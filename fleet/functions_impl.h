@@ -46,7 +46,7 @@ typedef struct rui_functions_follow {
 typedef struct rui_functions {
     const ru_functions_train_options *opt;
     ru_arena *arena, loop_arena; /* of the threads main and loop */
-    ru_summed_start run;
+    ru_summed_start run;         /* samples, batch: of the steps summed; of the next one */
     ru_thread thread;
     ru_mutex lock;
     ru_cond changed;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "fleet/functions_impl.h"
 #include "plan/row/policy.h"
+#include "train/job/batch.h"
 
 static double spent_usd(const rui_functions *a)
 {
@@ -77,13 +78,13 @@ void rui_functions_took(rui_functions *a, ru_time now)
     }
 }
 
-static void tell(const rui_functions *a, bool was_late)
+static void tell(const rui_functions *a, bool was_late, uint32_t parts)
 {
     const ru_scale_plan *p = &a->scale.plan;
     char text[120] = "";
     if (!p->blind) {
-        (void)snprintf(text, sizeof text, "; expected: %.3g s a step, %.3g s and %.3g USD for all",
-                       p->step_s, p->seconds, p->usd);
+        (void)snprintf(text, sizeof text, "; expected: %.3g s a step, %.3g s and %.3g USD for %s",
+                       p->step_s, p->seconds, p->usd, parts > 1 ? "this batch" : "all");
     }
     ru_log(RU_LOG_INFO, "functions", "scale", "%s %u workers of %u MB from step %lld to %lld%s",
            p->probe ? "measures" : "runs", a->choice.workers, a->choice.memory_mb,
@@ -94,14 +95,33 @@ static void tell(const rui_functions *a, bool was_late)
     }
 }
 
+/* The rest of the run, a part for each batch; the last one has what there is no room for. */
+static uint32_t parts_of(const rui_functions *a, ru_scale_part *parts)
+{
+    const ru_job_train *j = &a->opt->train->job->train;
+    int64_t at = a->run.samples, left = a->run.steps - a->done;
+    uint32_t n = 0;
+    while (left > 0) {
+        int64_t batch = ru_job_batch_at(j, at, a->run.epoch_samples);
+        int64_t steps = ru_job_batch_steps(j, at, a->run.epoch_samples);
+        steps = steps < left && n + 1 < RU_SCALE_PARTS_MAX ? steps : left;
+        parts[n++] = (ru_scale_part){(double)steps, (double)batch};
+        at += steps * batch;
+        left -= steps;
+    }
+    return n;
+}
+
 static bool next_choice(rui_functions *a)
 {
     ru_arena scratch;
+    ru_scale_part parts[RU_SCALE_PARTS_MAX];
+    uint32_t n = parts_of(a, parts);
     ru_err err = {0};
     bool late = a->scale.late;
     ru_arena_init(&scratch, 0);
-    ru_status st = ru_func_scale_next(&a->scale, a->done, a->run.steps - a->done, spent_usd(a),
-                                      ru_clock_now(), &scratch, &a->choice, &err);
+    ru_status st = ru_func_scale_next(&a->scale, a->done, parts, n, spent_usd(a), ru_clock_now(),
+                                      &scratch, &a->choice, &err);
     ru_arena_fini(&scratch);
     if (st == RU_E_INFEASIBLE) {
         stop(a, err.text);
@@ -111,7 +131,7 @@ static bool next_choice(rui_functions *a)
         a->chosen_at = ru_clock_now();
         a->chosen_usd = spent_usd(a);
         ru_decisions_add(a->run.decisions, &ru_policy_scale, &a->scale.in, false);
-        tell(a, late);
+        tell(a, late, n);
     }
     return st == RU_OK;
 }
@@ -121,6 +141,11 @@ void rui_functions_choose(rui_functions *a)
     const ru_func_scale_options *o = &a->opt->scale;
     char text[120];
     bool goes_on = true;
+    const ru_job_train *j = &a->opt->train->job->train;
+    int64_t same = ru_job_batch_steps(j, a->run.samples, a->run.epoch_samples);
+    if (j->batch_schedule.n > 0) {
+        a->run.batch = ru_job_batch_at(j, a->run.samples, a->run.epoch_samples);
+    }
     if (ru_functions_scales(a->opt)) {
         if (a->choice.workers > 0) {
             measure(a);
@@ -135,9 +160,10 @@ void rui_functions_choose(rui_functions *a)
         rui_functions_follow_choose(a);
         goes_on = false; /* it says so itself */
     } else {
-        a->choice = (ru_func_choice){.workers = o->workers_min,
-                                     .memory_mb = (uint32_t)o->memory_min_mb,
-                                     .end = a->run.steps};
+        a->choice =
+            (ru_func_choice){.workers = o->workers_min,
+                             .memory_mb = (uint32_t)o->memory_min_mb,
+                             .end = same < a->run.steps - a->done ? a->done + same : a->run.steps};
     }
     if (goes_on) {
         rui_functions_say(a, RU_FUNC_CHOICE, 0, &a->choice, sizeof a->choice);

@@ -12,6 +12,7 @@
 #   8. what workers on functions cannot do is refused by name.
 #   9. a platform that starts the program itself and hands out calls over Lambda's runtime API: the same model, no
 #      answer that the platform refuses, and a program that cannot begin says why.
+#  10. train.batch_schedule: the same model as one process, also when resumed within a batch, and with a deadline.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -198,4 +199,21 @@ grep -q 'nothing.onnx' init.txt || fail "a program that cannot begin: $(cat init
 kill -TERM $endpoint
 wait $endpoint || true
 endpoint=
+
+# 10. batches that change
+sed -i 's/batch: 50, steps: 800, epochs: 0/batch: 20, batch_schedule: {3: 40, 6: 80}, steps: 0, epochs: 9/' job.yaml
+rm -r one
+"$rubato" train job.yaml --out one >one.log 2>&1 || fail "one process: $(cat one.log)"
+start grows
+reaches grows 110
+kill -TERM "$run"
+ends grows
+grep -q 'stopped after step' grows.log || fail "no word about the stop: $(cat grows.log)"
+start grows --resume
+ends grows
+same grows
+start grows-scaled -w 1:2 --memory 512:1536:512 --deadline 900s
+ends grows-scaled
+same grows-scaled
+grep -q 'for this batch' grows-scaled.log || fail "the policy does not plan for a batch: $(cat grows-scaled.log)"
 exit $failed

@@ -1,11 +1,13 @@
 #include "train/driver/summed.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "env/process/self.h"
 #include "run/rundir.h"
 #include "train/driver/driver.h"
 #include "train/driver/summed_impl.h"
+#include "train/job/batch.h"
 
 typedef struct owner {
     rui_trainer *t;
@@ -66,14 +68,14 @@ static ru_status find_states(const ru_graph *g, ru_arena *arena, rui_summed_vec 
     return RU_OK;
 }
 
-ru_status rui_summed_build(rui_trainer *t, int64_t n, ru_arena *arena, rui_summed_vec *out,
-                           ru_err *err)
+ru_status rui_summed_build(rui_trainer *t, int64_t n, int64_t of, ru_arena *arena,
+                           rui_summed_vec *out, ru_err *err)
 {
     ru_step_options so;
     ru_exe_options eo;
     rui_trainer_options(t, &so, &eo);
     so.batch = n;
-    so.share_of = t->job->train.batch;
+    so.share_of = of;
     eo.two_phase = eo.plain_grads = true;
     eo.autotune = false; /* the processor time of a function comes in slices */
     *out = (rui_summed_vec){0};
@@ -132,7 +134,6 @@ static ru_status check(const ru_job *job, uint32_t workers, ru_err *err)
     } rows[] = {
         {job->model.source == RU_MODEL_ONNX, "model.onnx"},
         {j->accumulate > 1, "train.accumulate"},
-        {j->batch_schedule.n > 0, "train.batch_schedule"},
         {j->adapt.batch_max > 0, "train.adapt"},
         {j->histograms > 0, "train.histograms"},
         {j->servers > 0, "train.servers"},
@@ -147,12 +148,16 @@ static ru_status check(const ru_job *job, uint32_t workers, ru_err *err)
                            rows[k].key);
         }
     }
-    return workers <= (uint64_t)j->batch
+    double least = (double)j->batch;
+    for (uint32_t k = 0; k < j->batch_schedule.n; k++) {
+        least = fmin(least, j->batch_schedule.at[k].value);
+    }
+    return workers <= least
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG,
-                         "train.batch %lld is too small for %u workers, each of which computes at "
-                         "least one sample of a step",
-                         (long long)j->batch, workers);
+                         "train.batch%s %.0f is too small for %u workers, each of which computes "
+                         "at least one sample of a step",
+                         least < (double)j->batch ? "_schedule:" : "", least, workers);
 }
 
 /* -- the exchange ---------------------------------------------------------------------------------
@@ -170,6 +175,8 @@ static ru_status begin(owner *a, ru_err *err)
                          .count = a->vec.count,
                          .state_bytes = a->vec.state_bytes,
                          .batch = t->job->train.batch,
+                         .samples = t->samples,
+                         .epoch_samples = t->count,
                          .dir = t->out,
                          .decisions = t->decisions};
     if (t->saved_step != t->step_done) {
@@ -207,7 +214,7 @@ static void next(void *self, rui_turn *turn)
 {
     owner *a = self;
     rui_trainer *t = a->t;
-    int64_t batch = t->job->train.batch;
+    int64_t batch = ru_job_batch_at(&t->job->train, t->samples, t->count);
     *turn = (rui_turn){
         .kind = RUI_TURN_STEP,
         .share = {.batch = batch, .at = t->samples, .done = (double)t->step_done, .gain = 1},
@@ -253,7 +260,7 @@ static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *e
 static ru_status build(void *self, const rui_turn *turn, ru_err *err)
 {
     owner *a = self;
-    return rui_summed_build(a->t, turn->build_n, a->t->arena, &a->vec, err);
+    return rui_summed_build(a->t, turn->build_n, turn->share.batch, a->t->arena, &a->vec, err);
 }
 
 static ru_status opened(void *self, ru_err *err)

@@ -23,7 +23,9 @@ typedef struct ru_summed_start {
     int64_t steps;           /* of the whole run */
     int64_t count;           /* floats of a gradient vector */
     int64_t state_bytes;     /* of the state */
-    int64_t batch;           /* samples of a step */
+    int64_t batch;           /* samples of a step, with train.batch_schedule of the first ones */
+    int64_t samples;         /* of the steps done */
+    int64_t epoch_samples;   /* of an epoch */
     const char *dir;         /* of the run */
     const char *facts;       /* text of state.json: job and facts, for the workers */
     ru_decisions *decisions; /* of the run */
@@ -63,7 +65,9 @@ typedef struct ru_summed_files {
 
 typedef struct ru_summed_task {
     int64_t first, n;  /* samples of each batch; n > 0 */
+    int64_t batch;     /* of each of its steps */
     int64_t step;      /* done */
+    int64_t at;        /* samples of the steps done */
     int64_t end;       /* steps of the whole run */
     const void *state; /* [state_bytes] after `step` steps; NULL: as the worker has it */
     /* The gradients of a step are in vec [count]: make sums of them. *last: no step follows. RU_OK,
@@ -88,12 +92,12 @@ RU_MUST_USE ru_status ru_summed_data(const ru_rundir *run, const char *const *pa
  * RU_E_DATA when there are more or fewer samples than said. */
 RU_MUST_USE ru_status ru_summed_worker_files(ru_summed_worker *w, const ru_summed_files *files,
                                              ru_err *err);
-void ru_summed_worker_close(ru_summed_worker *w);          /* NULL is fine */
-int64_t ru_summed_worker_batch(const ru_summed_worker *w); /* samples of a step */
-bool ru_summed_worker_follows(const ru_summed_worker *w);  /* does each task have files? */
-/* The executable of a share, with the sizes of vector and state. Errors: those of ru_exe_open. */
-RU_MUST_USE ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t *count,
-                                             int64_t *state_bytes, ru_err *err);
+void ru_summed_worker_close(ru_summed_worker *w);         /* NULL is fine */
+bool ru_summed_worker_follows(const ru_summed_worker *w); /* does each task have files? */
+/* The executable of n samples of a batch, with the sizes of vector and state. Errors: those of
+ * ru_exe_open. */
+RU_MUST_USE ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t batch,
+                                             int64_t *count, int64_t *state_bytes, ru_err *err);
 /* Steps done by the state that the worker has; -1: none that can be used. */
 int64_t ru_summed_worker_step(const ru_summed_worker *w);
 /* Steps from task->step on, until `sum` says that none follows, or all are done. Errors: those of

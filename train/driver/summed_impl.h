@@ -19,9 +19,9 @@ typedef struct rui_summed_vec {
     int64_t state_bytes; /* of all states */
 } rui_summed_vec;
 
-/* The step of n samples of a batch, with gradients that leave: t->step, t->exe, which the trainer
- * closes. Owner: graph and vectors in `arena`. */
-RU_MUST_USE ru_status rui_summed_build(rui_trainer *t, int64_t n, ru_arena *arena,
+/* The step of n samples of a batch of `of`, with gradients that leave: t->step, t->exe, which the
+ * trainer closes. Owner: graph and vectors in `arena`. */
+RU_MUST_USE ru_status rui_summed_build(rui_trainer *t, int64_t n, int64_t of, ru_arena *arena,
                                        rui_summed_vec *out, ru_err *err);
 void rui_summed_grads_read(const rui_summed_vec *v, float *into);
 void rui_summed_grads_write(const rui_summed_vec *v, const float *from);

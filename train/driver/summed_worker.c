@@ -14,7 +14,7 @@ struct ru_summed_worker {
     ru_arena *arena, builds;
     rui_summed_vec vec;
     float *sums;
-    int64_t n;      /* of the executable; 0: none */
+    int64_t n, of;  /* of the executable: samples of a batch; 0: none */
     int64_t step;   /* done; -1: the state is of none */
     int64_t before; /* samples of the run before those of the data */
     const ru_summed_task *task;
@@ -126,11 +126,11 @@ void ru_summed_worker_close(ru_summed_worker *w)
 
 static ru_share share_of(const ru_summed_worker *w)
 {
-    int64_t batch = w->run.job.train.batch;
-    return (ru_share){.first = w->task->first,
-                      .n = w->task->n,
-                      .batch = batch,
-                      .at = w->t.step_done * batch + w->task->first - w->before,
+    const ru_summed_task *k = w->task;
+    return (ru_share){.first = k->first,
+                      .n = k->n,
+                      .batch = k->batch,
+                      .at = k->at + (w->t.step_done - k->step) * k->batch + k->first - w->before,
                       .done = (double)w->t.step_done,
                       .gain = 1};
 }
@@ -198,7 +198,7 @@ static const rui_exchange_ops exchange = {
 /* -- tasks ----------------------------------------------------------------------------------------
  */
 
-static ru_status build_anew(ru_summed_worker *w, int64_t n, ru_err *err)
+static ru_status build_anew(ru_summed_worker *w, int64_t n, int64_t of, ru_err *err)
 {
     if (w->built) {
         rui_driver_fini(&w->d);
@@ -210,7 +210,7 @@ static ru_status build_anew(ru_summed_worker *w, int64_t n, ru_err *err)
     w->step = -1;
     ru_arena_fini(&w->builds);
     ru_arena_init(&w->builds, 0);
-    RU_TRY(rui_summed_build(&w->t, n, &w->builds, &w->vec, err));
+    RU_TRY(rui_summed_build(&w->t, n, of, &w->builds, &w->vec, err));
     w->sums = ru_arena_alloc(&w->builds, w->vec.count * (int64_t)sizeof(float), 64);
     if (w->sums == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the gradients of the model");
@@ -218,13 +218,14 @@ static ru_status build_anew(ru_summed_worker *w, int64_t n, ru_err *err)
     rui_driver_init(&w->d, &w->t, &exchange, w);
     w->d.takes_state = true;
     w->n = n;
+    w->of = of;
     return RU_OK;
 }
 
-ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t *count,
+ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t batch, int64_t *count,
                                  int64_t *state_bytes, ru_err *err)
 {
-    RU_TRY(w->n == n ? RU_OK : build_anew(w, n, err));
+    RU_TRY(w->n == n && w->of == batch ? RU_OK : build_anew(w, n, batch, err));
     *count = w->vec.count;
     *state_bytes = w->vec.state_bytes;
     return RU_OK;
@@ -245,11 +246,6 @@ ru_status ru_summed_worker_files(ru_summed_worker *w, const ru_summed_files *fil
                          files->paths[0], (long long)w->t.count, (long long)files->samples);
 }
 
-int64_t ru_summed_worker_batch(const ru_summed_worker *w)
-{
-    return w->run.job.train.batch;
-}
-
 bool ru_summed_worker_follows(const ru_summed_worker *w)
 {
     return w->run.job.data.follow_ns > 0;
@@ -262,7 +258,8 @@ int64_t ru_summed_worker_step(const ru_summed_worker *w)
 
 ru_status ru_summed_worker_run(ru_summed_worker *w, const ru_summed_task *task, ru_err *err)
 {
-    RU_CHECK(w->n == task->n && (task->state != NULL || w->step == task->step));
+    RU_CHECK(w->n == task->n && w->of == task->batch &&
+             (task->state != NULL || w->step == task->step));
     w->d.n_ran = 0; /* of a step that failed */
     w->task = task;
     w->st = RU_OK;
