@@ -128,6 +128,7 @@ typedef struct { const char *out; ru_run_report_summary summary; ...; } ru_train
 ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err);
 void ru_self_stop_watch(void);
 int ru_self_stop_asked(void);
+void ru_self_stop_ask(void);
 void ru_self_stop_unwatch(void);
 
 /* traces */
@@ -223,6 +224,7 @@ SOURCE = """
 #include "data/reader.h"
 #include "data/take.h"
 #include "env/process/self.h"
+#include "env/process/stop.h"
 #include "exec/settle.h"
 #include "run/predict.h"
 #include "store/onnx_file.h"

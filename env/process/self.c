@@ -91,6 +91,15 @@ int ru_self_stop_asked(void)
     return stop_signal;
 }
 
+void ru_self_stop_ask(void)
+{
+    pthread_mutex_lock(&watch_lock);
+    if (watchers > 0 && stop_signal == 0) {
+        on_stop(SIGINT);
+    }
+    pthread_mutex_unlock(&watch_lock);
+}
+
 int ru_self_stop_fd(void)
 {
     return stop_fd;

@@ -14,6 +14,21 @@
 #include "env/process/self.h"
 #include "env/process/stop.h"
 
+/* Who owns a run in this process ends it without a signal. */
+static void a_stop_needs_no_signal(void **state)
+{
+    (void)state;
+    void (*was)(int) = signal(SIGINT, SIG_IGN);
+    ru_self_stop_ask(); /* nobody watches */
+    ru_self_stop_watch();
+    assert_int_equal(ru_self_stop_asked(), 0);
+    ru_self_stop_ask();
+    ru_self_stop_ask(); /* no second one, which would end this process */
+    assert_int_equal(ru_self_stop_asked(), SIGINT);
+    ru_self_stop_unwatch();
+    (void)signal(SIGINT, was);
+}
+
 static void first_stop_signal_is_counted(void **state)
 {
     (void)state;
@@ -302,7 +317,8 @@ static void large_memory_begins_at_a_large_page(void **state)
 
 RU_TESTS(env_self, cmocka_unit_test(large_memory_begins_at_a_large_page),
          cmocka_unit_test(two_may_watch), cmocka_unit_test(first_stop_signal_is_counted),
-         cmocka_unit_test(second_stop_signal_ends), cmocka_unit_test(ignored_signals_stay_ignored),
+         cmocka_unit_test(a_stop_needs_no_signal), cmocka_unit_test(second_stop_signal_ends),
+         cmocka_unit_test(ignored_signals_stay_ignored),
          cmocka_unit_test(output_ends_with_its_reader), cmocka_unit_test(knows_itself),
          cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
          cmocka_unit_test(finds_quota_of_groups))

@@ -64,10 +64,9 @@ class Run:
         return self._thread.is_alive()
 
     def stop(self):
-        """End after the step under way, with a checkpoint; what Ctrl-C does."""
-        import signal
-        if self.running and lib.ru_self_stop_asked() == 0:
-            signal.raise_signal(signal.SIGINT)
+        """End after the step under way, with a checkpoint; what Ctrl-C does, also where that is ignored (nohup, a shell's job)."""
+        if self.running:
+            lib.ru_self_stop_ask()
 
     def wait(self, timeout=None):
         """Wait for the end; returns its figures (steps, loss, samples_per_s, wall_s, ended, out), None if it still

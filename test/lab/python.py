@@ -117,6 +117,11 @@ class Package(unittest.TestCase):
         end = run.wait()
         self.assertEqual(end.ended, "stopped")
         self.assertTrue(os.listdir("stopped/checkpoints"))
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_IGN))  # as under nohup
+        run = rubato.train("job.yaml", out="ignored", set={"train.epochs": 100000})
+        next(iter(run))
+        run.stop()
+        self.assertEqual(run.wait().ended, "stopped")
 
     def test_predictions_are_those_of_the_program(self):
         x = array.array("f", [0.25 * k for k in range(2 * self.width())])
@@ -537,6 +542,7 @@ class Package(unittest.TestCase):
 
 def main():
     program_path, extension, source = sys.argv[1:4]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has none
     os.environ["RUBATO_PROGRAM"] = os.path.realpath(program_path)
     with tempfile.TemporaryDirectory(prefix="rubato-package-") as place:
         package = os.path.join(place, "rubato")
