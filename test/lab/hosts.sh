@@ -4,7 +4,7 @@
 #   1. the losses are those of one process within rounding, whether members of a host read each
 #      other's memory or all sums go over sockets; both step times are told;
 #      `cache: auto` counts both hosts, and both workers of each;
-#   2. when a host leaves, what `cache: auto` predicts follows;
+#   2. when a host leaves, and when one comes, what `cache: auto` predicts follows;
 #   3. kill -9 of a member of a host, and of the worker that its host sends through: no sample lost
 #      or repeated, every step told once, the losses as before.
 set -euo pipefail
@@ -124,4 +124,29 @@ done
 finish gone
 same gone
 keeps gone '"hosts":1,"readers":2,"threads":2,'
+
+# The second host comes while the first trains: `cache: auto` counts both of its workers. Then all are told to end.
+sed "s/steps: $steps/steps: 100000/" job.yaml >long.yaml
+pid=()
+for k in 0 1 2 3; do
+    join=()
+    [[ $k -eq 0 ]] || join=(--join 10.77.0.1:7710)
+    [[ $k -lt 2 ]] || join+=(--newcomer)
+    for _ in $(seq 1 3000); do
+        [[ $k -ne 2 || $(told come 2>/dev/null | wc -l) -ge 3 ]] && break
+        sleep 0.1
+    done
+    host=$((k / 2 + 1))
+    "$net" in "$lab" $host "$rubato" worker --job "$work/long.yaml" --out "$work/come" --founders 2 --threads 1 \
+        --equal-shares --rank $k --listen 10.77.0.$host:$((7710 + k)) "${join[@]}" >"come.$k" 2>&1 &
+    pid[k]=$!
+done
+for _ in $(seq 1 3000); do
+    grep -h '"policy":"keep"' come/plans/installed.jsonl 2>/dev/null | tail -1 | grep -q '"hosts":2,"readers":2,"threads":2,' && break
+    sleep 0.1
+done
+kill -TERM "${pid[@]}"
+wait "${pid[@]}" || fail "come: a worker ended with $?: $(tail -qn 2 come.?)"
+keeps come '"hosts":2,"readers":2,"threads":2,'
+told come | cut -d' ' -f1 | awk '$1 != NR { exit 1 }' || fail "come: the steps told are not 1 to the last"
 exit $failed

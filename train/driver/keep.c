@@ -17,6 +17,7 @@
 #define DISK_MB_PER_S 500.0 /* where it cannot be measured */
 
 enum { TRY_BYTES = 16 << 20, BLOCK_BYTES = 4 << 20, TRY_PART = 16, LIKE_MAX = 15 };
+enum { EARLY_FROM = 16, EARLY_TO = 4, EARLY_STEPS = 2 }; /* parts of the first epoch; at least */
 static const int64_t fresh_ns = INT64_C(86400000000000); /* a day */
 
 /* What a set was opened with. */
@@ -24,6 +25,12 @@ typedef struct opened {
     ru_data_options opt;
     ru_columns columns;
 } opened;
+
+/* Where an epoch stands that began with its first sample. */
+typedef struct place {
+    ru_time at;
+    int64_t samples, waited_ns, beside_ns;
+} place;
 
 /* An epoch: what it took, and of that training. */
 typedef struct epoch {
@@ -41,6 +48,8 @@ struct rui_keep {
     int64_t waited_ns, beside_ns; /* in it: for samples; between steps */
     uint32_t told;                /* whole epochs that were seen since the choice */
     bool whole;                   /* it was seen from its beginning */
+    bool early;                   /* the newest prediction came within the first epoch */
+    place from;                   /* at a 16th of that epoch */
     epoch like[LIKE_MAX];         /* ring: those from the third on, with these hosts */
     uint32_t n_like, since;       /* since: after the newest prediction */
 };
@@ -303,6 +312,7 @@ static ru_status choose(rui_trainer *t, ru_err *err)
     k->form = p.form;
     k->chosen = k->in.hosts;
     k->told = 0; /* its first epoch follows */
+    k->early = false;
     ru_hash128_text(ru_policy_head(&ru_policy_keep, &k->in).id, id);
     ru_cache_options *c = &k->train.opt.cache;
     c->plan = id;
@@ -403,6 +413,41 @@ static ru_status find_times(const rui_trainer *t, struct rui_keep *k, epoch e, r
     return RU_OK;
 }
 
+static void predict(const rui_trainer *t, struct rui_keep *k)
+{
+    k->since = 0;
+    k->in.method = RU_KEEP_NONE + k->form;
+    ru_decisions_add(t->decisions, &ru_policy_keep, &k->in, false);
+}
+
+/* From a 16th of the first epoch to a quarter of it: what steps take, and how long all stages take
+ * beside each other. Before, reading alone is known. */
+static void look_early(rui_trainer *t, struct rui_keep *k, ru_time now)
+{
+    ru_err none = {0};
+    const place p = {now, t->samples % t->count, k->waited_ns, k->beside_ns};
+    if (k->told > 0 || !k->whole || k->early) {
+        return;
+    }
+    if (k->from.at.ns == 0) {
+        k->from = p.samples * EARLY_FROM >= t->count ? p : k->from;
+        return;
+    }
+    int64_t n = p.samples - k->from.samples;
+    if (p.samples * EARLY_TO < t->count || n < EARLY_STEPS * t->batch) {
+        return;
+    }
+    double all = 1e-9 * (double)t->count / (double)n;
+    int64_t ns = ru_time_since(now, k->from.at) - (p.beside_ns - k->from.beside_ns);
+    epoch e = {all * (double)ns, all * (double)(ns - (p.waited_ns - k->from.waited_ns))};
+    if (ns > 0 && find_times(t, k, (epoch){e.took_s, fmax(e.own_s, 0)}, &none) == RU_OK) {
+        bool sealed = rui_trainer_seal(t, false);
+        predict(t, k);
+        (void)rui_trainer_seal(t, sealed);
+        k->early = true;
+    }
+}
+
 /* An epoch is over, which took so long. What is kept stays in its form. The second one does not
  * count: it still keeps what came too fast for the disk in the first. Predictions come after one,
  * two, four, eight, ... of those from the third on. */
@@ -416,7 +461,7 @@ static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
         } else if (k->told > 1) {
             k->like[k->n_like++ % LIKE_MAX] =
                 (epoch){took_s, fmax(took_s - 1e-9 * (double)k->waited_ns, 0)};
-            k->since += k->n_like > 1;
+            k->since += k->n_like > 1 || k->early;
             if (k->since > 0) {
                 ru_decisions_measured(t->decisions, &ru_policy_keep, "epoch_s", RU_NAN,
                                       middle(k, k->since).took_s);
@@ -427,9 +472,8 @@ static void end_epoch(const rui_trainer *t, struct rui_keep *k, double took_s)
         k->told++;
     }
     if (others || found) {
-        k->since = 0;
-        k->in.method = RU_KEEP_NONE + k->form;
-        ru_decisions_add(t->decisions, &ru_policy_keep, &k->in, false);
+        predict(t, k);
+        k->early = false;
     }
 }
 
@@ -449,6 +493,7 @@ void rui_keep_stepped(rui_trainer *t, ru_time begun, ru_time now)
     k->beside_ns += k->last.ns != 0 && begun.ns > k->last.ns ? begun.ns - k->last.ns : 0;
     k->last = now;
     if (epochs == k->epochs) {
+        look_early(t, k, now);
         return;
     }
     bool sealed = rui_trainer_seal(t, false);
@@ -458,4 +503,5 @@ void rui_keep_stepped(rui_trainer *t, ru_time begun, ru_time now)
     k->epochs = epochs;
     k->begun = now;
     k->waited_ns = k->beside_ns = 0;
+    k->from = (place){0};
 }
