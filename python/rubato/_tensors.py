@@ -4,7 +4,7 @@ import os
 
 import torch
 
-_NAMES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+NAMES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
           torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
@@ -13,7 +13,7 @@ def save(path, tensors, facts):
     header, at = {"__metadata__": facts}, 0
     for name, t in tensors.items():
         n = t.numel() * t.element_size()
-        header[name] = {"dtype": _NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + n]}
+        header[name] = {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + n]}
         at += n
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -40,9 +40,9 @@ def load(path, tensors):
     with torch.no_grad():
         for name, t in tensors.items():
             h = header[name]
-            if h["dtype"] != _NAMES[t.dtype] or h["shape"] != list(t.shape):
+            if h["dtype"] != NAMES[t.dtype] or h["shape"] != list(t.shape):
                 raise ValueError("%s: %s is %s %s, expected %s %s" %
-                                 (path, name, h["dtype"], h["shape"], _NAMES[t.dtype], list(t.shape)))
+                                 (path, name, h["dtype"], h["shape"], NAMES[t.dtype], list(t.shape)))
             if t.numel() > 0:
                 a, b = h["data_offsets"]
                 t.copy_(torch.frombuffer(bytearray(data[8 + n + a:8 + n + b]), dtype=t.dtype).view(t.shape))

@@ -67,6 +67,8 @@ def _check_tensors(model, opt):
     for name, t in [*model.named_parameters(), *model.named_buffers()]:
         if t.device.type not in ("cpu", "cuda") or t.is_sparse:
             _refuse("%s is on %s; elastic() trains dense tensors on the CPU or a GPU of CUDA", name, t.device)
+        if t.dtype not in _tensors.NAMES:
+            _refuse("%s is %s; elastic() trains real numbers", name, t.dtype)
         if t.device != device:
             _refuse("%s is on %s, others on %s; elastic() trains a model on one device", name, t.device, device)
     known = {id(p) for p in model.parameters()}
@@ -118,6 +120,8 @@ class _Member:
     def __init__(self, model, opt, loader, scheduler, seed, epochs, where, noise):
         device = _check_tensors(model, opt)
         must_be(loader, torch.utils.data.DataLoader, "loader")
+        if scheduler is not None and not callable(getattr(scheduler, "step", None)):
+            raise TypeError("scheduler must be one of torch.optim.lr_scheduler, got %s" % type(scheduler).__name__)
         _make_slots(opt)
         self.away = _away(device)
         self.opt, self.scheduler, self.where = opt, scheduler, where or place()
@@ -197,13 +201,15 @@ class _Member:
 
     def close(self):
         if self.team is not None and self.team.is_here():
-            if self.saves is not None and not self.torn:
-                if self.step is not None and not self.updated:
-                    self._small_back()
-                self.saves.after(last=True)
-            if self.figures is not None:
-                self.figures.write(last=True)
-            self.team.close()
+            try:
+                if self.saves is not None and not self.torn:
+                    if self.step is not None and not self.updated:
+                        self._small_back()
+                    self.saves.after(last=True)
+                if self.figures is not None:
+                    self.figures.write(last=True)
+            finally:  # a file that cannot be written holds up nobody
+                self.team.close()
 
     # -- a step ---------------------------------------------------------------------------------
 
