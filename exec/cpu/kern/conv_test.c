@@ -702,8 +702,69 @@ static void channels_apart_agree_with_double(void **state)
     }
 }
 
-RU_TESTS(exec_conv, cmocka_unit_test(large_products_stay_within),
-         cmocka_unit_test(winograd_keeps_nan), cmocka_unit_test(weight_gradients_agree_with_double),
+/* -- patches ------------------------------------------------------------------------------------
+ */
+
+static void patches_on(const ru_kern_numbers *k, uint64_t *seed, bool at_begin)
+{
+    walled m = {.at_begin = at_begin};
+    const int64_t steps[] = {1, 2, 3, 4, 8, 14, 16};
+    int64_t ci = drawn(seed, 1, 3), in[3], taps[3], each[3], image = 1;
+    ru_kern_patch g = {.depth = ci, .co = drawn(seed, 1, 70)};
+    for (int d = 2; d >= 0; d--) {
+        each[d] = steps[drawn(seed, 0, d == 2 ? 6 : 1)];
+        g.out[d] = drawn(seed, 1, d == 2 ? 33 : 5);
+        taps[d] = drawn(seed, 1, each[d]);
+        in[d] = (g.out[d] - 1) * each[d] + taps[d] + drawn(seed, 0, 1);
+        g.step[d] = each[d] * image;
+        image *= in[d];
+        g.depth *= taps[d];
+    }
+    int32_t *at = (int32_t *)(void *)room(&m, g.depth);
+    for (int64_t i = 0; i < g.depth; i++) {
+        int64_t e = i % taps[2], b = i / taps[2] % taps[1], a = i / taps[2] / taps[1] % taps[0];
+        int64_t c = i / taps[2] / taps[1] / taps[0];
+        at[i] = (int32_t)(((c * in[0] + a) * in[1] + b) * in[2] + e);
+    }
+    g.at = at;
+    const float *x = numbers(&m, ci * image, 1), *w = numbers(&m, g.co * g.depth, 2);
+    const float *bias = numbers(&m, g.co, 3);
+    int64_t rows = g.out[0] * g.out[1], plane = rows * g.out[2], cut = drawn(seed, 0, rows);
+    float *packed = room(&m, k->patch_floats(&g)), *work = room(&m, k->patch_work(&g));
+    float *y = room(&m, g.co * plane);
+    k->patch_pack(&g, w, packed);
+    k->patch(&g, x, packed, at_begin ? NULL : bias, 0, cut, y, work);
+    k->patch(&g, x, packed, at_begin ? NULL : bias, cut, rows, y, work);
+    for (int64_t i = 0; i < g.co * plane; i++) {
+        int64_t o = i / plane, r = i % plane / g.out[2];
+        int64_t from = r / g.out[1] * g.step[0] + r % g.out[1] * g.step[1];
+        double want = at_begin ? 0 : (double)bias[o];
+        for (int64_t j = 0; j < g.depth; j++) {
+            want += (double)x[from + i % g.out[2] * g.step[2] + at[j]] * (double)w[o * g.depth + j];
+        }
+        if (!(fabs((double)y[i] - want) <= 1e-4)) {
+            fail_msg("channel %lld of %lld, [%lld]: %g for %g", (long long)o, (long long)g.co,
+                     (long long)(i % plane), (double)y[i], want);
+        }
+    }
+    free_rooms(&m);
+}
+
+static void patches_agree_with_double(void **state)
+{
+    (void)state;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
+        uint64_t seed = 31;
+        for (int i = 0; k != NULL && i < 150; i++) {
+            patches_on(k, &seed, i % 2 == 1);
+        }
+    }
+}
+
+RU_TESTS(exec_conv, cmocka_unit_test(patches_agree_with_double),
+         cmocka_unit_test(large_products_stay_within), cmocka_unit_test(winograd_keeps_nan),
+         cmocka_unit_test(weight_gradients_agree_with_double),
          cmocka_unit_test(winograd_agrees_with_double),
          cmocka_unit_test(windows_over_rows_agree_with_double),
          cmocka_unit_test(channels_apart_agree_with_double))

@@ -546,11 +546,8 @@ static void sum_rows(bool sign, const void *x, int64_t rows, int64_t n, int32_t 
             y[i] = sum_short(u, sign ? UINT64_C(0x8080808080808080) : 0, n);
             continue;
         }
-        for (int64_t j = 0; sign && j < n; j++) {
-            sum += s[j];
-        }
-        for (int64_t j = 0; !sign && j < n; j++) {
-            sum += u[j];
+        for (int64_t j = 0; j < n; j++) {
+            sum += sign ? s[j] : u[j];
         }
         y[i] = sum;
     }
@@ -592,9 +589,8 @@ static void less_terms(const uint32_t *rows, const uint32_t *by, const uint32_t 
 }
 
 /* -- places of the largest ----------------------------------------------------------------------
- * Of numbers turned so that the largest is looked for. `at` is as wide as the numbers, at least 32
- * bits.
- */
+ * Of numbers turned so that the largest is looked for. `at` is as wide, at least 32
+ * bits. */
 
 enum { ARG_SIDE = 64, ARG_SHORT = 64, ARG_PIECE = 512, ARG_LOOK = 64 };
 
@@ -795,6 +791,10 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .apart_lanes = RUI_K(rui_kern_apart_lanes),
     .apart_work = RUI_K(rui_kern_apart_work),
     .apart = RUI_K(rui_kern_apart),
+    .patch_floats = RUI_K(rui_kern_patch_floats),
+    .patch_pack = RUI_K(rui_kern_patch_pack),
+    .patch_work = RUI_K(rui_kern_patch_work),
+    .patch = RUI_K(rui_kern_patch),
     .fourier_work = RUI_K(rui_kern_fourier_work),
     .fourier = RUI_K(rui_kern_fourier),
 };

@@ -455,3 +455,144 @@ void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t chann
         from_lanes(rows, (b1 - b0) * width, channels, y + (a * g->out[1] + b0) * width, plane);
     }
 }
+
+/* -- patches --------------------------------------------------------------------------------------
+ * Channels of the result in lanes, some places of a row in registers: no column is copied. The
+ * weights of two vectors of channels stay near while a band of rows passes. */
+
+#ifdef __AVX512F__
+enum { PATCH_PLACES = 14 };
+#else
+enum { PATCH_PLACES = 6 };
+#endif
+enum { PATCH_CO = 2 * SIDE, PATCH_BAND = 256 /* places */ };
+
+static int64_t patch_rows(const ru_kern_patch *g)
+{
+    return g->out[2] >= PATCH_BAND ? 1 : PATCH_BAND / g->out[2];
+}
+
+int64_t RUI_K(rui_kern_patch_work)(const ru_kern_patch *g)
+{
+    return patch_rows(g) * g->out[2] * PATCH_CO;
+}
+
+int64_t RUI_K(rui_kern_patch_floats)(const ru_kern_patch *g)
+{
+    return (g->co + PATCH_CO - 1) / PATCH_CO * PATCH_CO * g->depth;
+}
+
+void RUI_K(rui_kern_patch_pack)(const ru_kern_patch *g, const float *w, float *packed)
+{
+    for (int64_t o = 0; o < g->co; o += PATCH_CO, packed += g->depth * PATCH_CO) {
+        for (int64_t k = 0; k < g->depth; k++) {
+            for (int64_t j = 0; j < PATCH_CO; j++) {
+                packed[k * PATCH_CO + j] = o + j < g->co ? w[(o + j) * g->depth + k] : 0.0F;
+            }
+        }
+    }
+}
+
+/* y[2][half] = n places of two vectors of channels; n, and mostly step, are constants. */
+RU_KERN_INLINE void patch_sums(const ru_kern_patch *g, const int64_t n, const int64_t step,
+                               const float *x, const float *w, const side_v start[2], float *y,
+                               int64_t half)
+{
+    side_v sum[PATCH_PLACES][2];
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < n; j++) {
+        sum[j][0] = start[0];
+        sum[j][1] = start[1];
+    }
+    for (int64_t k = 0; k < g->depth; k++, w += PATCH_CO) {
+        const float *s = x + g->at[k];
+        const side_v a = *(const side_v *)w, b = *(const side_v *)(w + SIDE);
+#pragma GCC unroll 16
+        for (int64_t j = 0; j < n; j++) {
+            const float v = s[j * step];
+            sum[j][0] += v * a;
+            sum[j][1] += v * b;
+        }
+    }
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < n; j++) {
+        *(side_v *)(y + j * SIDE) = sum[j][0];
+        *(side_v *)(y + half + j * SIDE) = sum[j][1];
+    }
+}
+
+#define PATCH_CASE(n)                                           \
+    case n:                                                     \
+        if (g->step[2] == 2) {                                  \
+            patch_sums(g, n, 2, x, w, start, y, half);          \
+        } else if (g->step[2] == 4) {                           \
+            patch_sums(g, n, 4, x, w, start, y, half);          \
+        } else if (g->step[2] == 8) {                           \
+            patch_sums(g, n, 8, x, w, start, y, half);          \
+        } else if (g->step[2] == 16) {                          \
+            patch_sums(g, n, 16, x, w, start, y, half);         \
+        } else {                                                \
+            patch_sums(g, n, g->step[2], x, w, start, y, half); \
+        }                                                       \
+        break;
+
+static void patch_tile(const ru_kern_patch *g, int64_t n, const float *x, const float *w,
+                       const side_v start[2], float *y, int64_t half)
+{
+    switch (n) {
+        PATCH_CASE(1)
+        PATCH_CASE(2)
+        PATCH_CASE(3)
+        PATCH_CASE(4)
+        PATCH_CASE(5)
+        PATCH_CASE(6)
+#ifdef __AVX512F__
+        PATCH_CASE(7)
+        PATCH_CASE(8)
+        PATCH_CASE(9)
+        PATCH_CASE(10)
+        PATCH_CASE(11)
+        PATCH_CASE(12)
+        PATCH_CASE(13)
+        PATCH_CASE(14)
+#endif
+    default:
+        break;
+    }
+}
+
+/* Rows r0 .. r1, at most a band, of PATCH_CO channels from o on. */
+static void patch_band(const ru_kern_patch *g, const float *x, const float *w, const float *bias,
+                       int64_t o, int64_t r0, int64_t r1, float *y, float *work)
+{
+    const int64_t width = g->out[2], sets = (width + PATCH_PLACES - 1) / PATCH_PLACES;
+    const int64_t places = (r1 - r0) * width, plane = g->out[0] * g->out[1] * width;
+    float lanes[PATCH_CO] = {0}, *to = work;
+    for (int64_t j = 0; bias != NULL && j < kv_min_i64(PATCH_CO, g->co - o); j++) {
+        lanes[j] = bias[o + j];
+    }
+    const side_v start[2] = {*(const side_v *)lanes, *(const side_v *)(lanes + SIDE)};
+    for (int64_t r = r0; r < r1; r++) {
+        const float *row = x + r / g->out[1] * g->step[0] + r % g->out[1] * g->step[1];
+        for (int64_t s = 0; s < sets; s++) {
+            int64_t p = width * s / sets, n = width * (s + 1) / sets - p;
+            patch_tile(g, n, row + p * g->step[2], w, start, to, places * SIDE);
+            to += n * SIDE;
+        }
+    }
+    for (int64_t h = 0; h < PATCH_CO && o + h < g->co; h += SIDE) {
+        from_lanes(work + places * h, places, kv_min_i64(SIDE, g->co - o - h),
+                   y + (o + h) * plane + r0 * width, plane);
+    }
+}
+
+void RUI_K(rui_kern_patch)(const ru_kern_patch *g, const float *x, const float *packed,
+                           const float *bias, int64_t r0, int64_t r1, float *y, float *work)
+{
+    const int64_t band = patch_rows(g);
+    for (int64_t r = r0; r < r1; r += band) {
+        for (int64_t o = 0; o < g->co; o += PATCH_CO) {
+            patch_band(g, x, packed + o * g->depth, bias, o, r, kv_min_i64(r + band, r1), y, work);
+        }
+    }
+}

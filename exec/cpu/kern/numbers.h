@@ -87,6 +87,13 @@ typedef struct ru_kern_apart {
     const int32_t *taps; /* [n_taps] where they read in a padded band */
 } ru_kern_apart;
 
+/* A convolution without padding, whose windows overlap little: tap k of the window of place 0 reads
+ * at[k], and a place along axis d begins step[d] floats after the one before. */
+typedef struct ru_kern_patch {
+    int64_t depth, co, out[3], step[3];
+    const int32_t *at; /* [depth] */
+} ru_kern_patch;
+
 enum { RU_KERN_FOURIER_LINES = 16 }; /* that go side by side */
 
 /* Transforms of lines of n numbers, a power of two, along the middle of [outer, in, inner] of real
@@ -156,6 +163,13 @@ typedef struct ru_kern_numbers {
     int64_t (*apart_work)(const ru_kern_apart *g);
     void (*apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
                   const float *bias, int64_t b0, int64_t b1, float *y, float *work);
+    /* w [co, depth] to patch_floats; then rows r0 .. r1 (out[0] * out[1]) of y of all channels.
+     * bias may be NULL; work: patch_work floats */
+    int64_t (*patch_floats)(const ru_kern_patch *g);
+    void (*patch_pack)(const ru_kern_patch *g, const float *w, float *packed);
+    int64_t (*patch_work)(const ru_kern_patch *g);
+    void (*patch)(const ru_kern_patch *g, const float *x, const float *packed, const float *bias,
+                  int64_t r0, int64_t r1, float *y, float *work);
     /* Lines l0 .. l1 (outer * inner); work: fourier_work bytes */
     int64_t (*fourier_work)(const ru_kern_fourier *f);
     void (*fourier)(const ru_kern_fourier *f, const void *x, void *y, int64_t l0, int64_t l1,
@@ -167,6 +181,11 @@ int64_t RUI_K(rui_kern_apart_lanes)(void);
 int64_t RUI_K(rui_kern_apart_work)(const ru_kern_apart *g);
 void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
                            const float *bias, int64_t b0, int64_t b1, float *y, float *work);
+int64_t RUI_K(rui_kern_patch_floats)(const ru_kern_patch *g);
+void RUI_K(rui_kern_patch_pack)(const ru_kern_patch *g, const float *w, float *packed);
+int64_t RUI_K(rui_kern_patch_work)(const ru_kern_patch *g);
+void RUI_K(rui_kern_patch)(const ru_kern_patch *g, const float *x, const float *packed,
+                           const float *bias, int64_t r0, int64_t r1, float *y, float *work);
 int64_t RUI_K(rui_kern_fourier_work)(const ru_kern_fourier *f);
 void RUI_K(rui_kern_fourier)(const ru_kern_fourier *f, const void *x, void *y, int64_t l0,
                              int64_t l1, void *work);

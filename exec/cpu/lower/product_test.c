@@ -76,23 +76,27 @@ static void transposed_convolutions(void **state)
 }
 
 static const struct rows_case {
-    bool rows; /* as a product */
+    char kernel; /* p: a product, c: of patches, o: another */
     uint32_t axes;
     int64_t ci, co, groups, x[3], k[3], s[3], d[3], p[6];
 } rows_cases[] = {
-    {true, 2, 33, 21, 1, {9, 13}, {1, 1}, {1, 1}, {1, 1}, {0}},
-    {true, 2, 64, 60, 2, {8, 8}, {1, 1}, {1, 1}, {1, 1}, {0}},
-    {true, 2, 300, 40, 1, {31, 37}, {1, 1}, {1, 1}, {1, 1}, {0}},
-    {true, 2, 16, 50, 1, {17, 19}, {1, 1}, {2, 2}, {1, 1}, {0}},
-    {true, 2, 3, 50, 1, {41, 39}, {4, 4}, {4, 4}, {1, 1}, {2, 1, 1, 3}},
-    {true, 2, 6, 110, 2, {30, 31}, {3, 2}, {3, 3}, {1, 2}, {1, 0, 0, 2}},
-    {true, 2, 1, 64, 1, {33, 35}, {5, 4}, {2, 3}, {2, 1}, {4, 1, 3, 2}},
-    {true, 1, 20, 16, 1, {130}, {1}, {1}, {1}, {0}},
-    {true, 1, 1, 48, 1, {700}, {10}, {5}, {1}, {3, 8}},
-    {true, 3, 20, 12, 1, {4, 5, 7}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}},
-    {true, 3, 3, 48, 1, {9, 10, 16}, {2, 3, 2}, {2, 3, 2}, {1, 1, 1}, {1, 1, 0, 0, 1, 1}},
-    {false, 2, 33, 21, 1, {7, 9}, {1, 1}, {1, 1}, {1, 1}, {0}},
-    {false, 2, 16, 16, 1, {30, 30}, {3, 3}, {3, 3}, {1, 1}, {0}},
+    {'p', 2, 33, 21, 1, {9, 13}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {'p', 2, 64, 60, 2, {8, 8}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {'p', 2, 300, 40, 1, {31, 37}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {'c', 2, 16, 50, 1, {17, 19}, {1, 1}, {2, 2}, {1, 1}, {0}},
+    {'p', 2, 3, 50, 1, {41, 39}, {4, 4}, {4, 4}, {1, 1}, {2, 1, 1, 3}},
+    {'p', 2, 6, 110, 2, {30, 31}, {3, 2}, {3, 3}, {1, 2}, {1, 0, 0, 2}},
+    {'p', 2, 1, 64, 1, {33, 35}, {5, 4}, {2, 3}, {2, 1}, {4, 1, 3, 2}},
+    {'p', 1, 20, 16, 1, {130}, {1}, {1}, {1}, {0}},
+    {'p', 1, 1, 48, 1, {700}, {10}, {5}, {1}, {3, 8}},
+    {'p', 3, 20, 12, 1, {4, 5, 7}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}},
+    {'p', 3, 3, 48, 1, {9, 10, 16}, {2, 3, 2}, {2, 3, 2}, {1, 1, 1}, {1, 1, 0, 0, 1, 1}},
+    {'o', 2, 33, 21, 1, {7, 9}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {'o', 2, 16, 15, 1, {30, 30}, {3, 3}, {3, 3}, {1, 1}, {0}},
+    {'c', 2, 10, 70, 2, {31, 34}, {2, 2}, {3, 2}, {2, 1}, {0}},
+    {'c', 3, 2, 33, 1, {6, 9, 31}, {2, 1, 4}, {2, 3, 5}, {1, 1, 1}, {0}},
+    {'c', 1, 8, 16, 1, {300}, {14}, {14}, {1}, {0}},
+    {'c', 2, 1, 40, 1, {112, 64}, {16, 16}, {16, 16}, {1, 1}, {0}},
 };
 
 /* Whose result only the caller reads: of windows of one place, of those that do not overlap, and of
@@ -123,8 +127,10 @@ static void convolutions_of_rows(void **state)
         snprintf(name, sizeof name, "rows %u", k);
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
         ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
-        bool ours = strstr(ru_exe_print(e, &t.arena), "kern conv product") != NULL;
-        assert_int_equal(ours, c->rows && ru_kern_at(RU_KERN_AVX512) != NULL);
+        const char *text = ru_exe_print(e, &t.arena);
+        bool wide = ru_kern_at(RU_KERN_AVX512) != NULL;
+        assert_int_equal(strstr(text, "kern conv product") != NULL, wide && c->kernel == 'p');
+        assert_int_equal(strstr(text, "kern conv patches") != NULL, wide && c->kernel == 'c');
         ru_exe_close(e);
         fast_and_right(&t, 1e-5, name);
     }
