@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/exe_impl.h"
+#include "exec/pool.h"
 #include "exec/reads.h"
 
 /* -- in a run ------------------------------------------------------------------------------------
@@ -157,4 +158,9 @@ void ru_exe_poll_set(ru_exe *e, ru_status (*poll)(void *self, uint32_t step), vo
 {
     e->poll = poll;
     e->poll_self = self;
+}
+
+void ru_exe_narrow(ru_exe *e, bool on)
+{
+    ru_pool_narrow(e->pool, on);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "exec/cpu/kern/kern.h"
+#include "exec/pool.h"
 #include "exec/ref.h"
 #include "test/test.h"
 #include "world/graph/build.h"
@@ -83,13 +84,21 @@ static double worst(const float *a, const float *b, int64_t n)
     return diff / scale;
 }
 
-/* Two runs on both devices; outputs and state must agree within `tol` of the largest element. */
+static ru_status narrow_each_second(void *self, uint32_t step)
+{
+    ru_exe_narrow(self, step % 2 == 0);
+    return RU_OK;
+}
+
+/* Two runs on both devices, the second one with each second step on one thread; outputs and state
+ * must agree within `tol` of the largest element. */
 static void same_on_both(fixture *f, ru_exe_options opt, double tol)
 {
     ru_exe_options ref_opt = {.device = RU_DEVICE_REF};
     ru_exe *cpu = open_exe(f, opt);
     ru_exe *ref = open_exe(f, ref_opt);
     for (int run = 0; run < 2; run++) {
+        ru_exe_poll_set(cpu, run == 1 ? narrow_each_second : NULL, cpu);
         assert_ok(ru_exe_run(cpu, NULL, &f->err), f->err);
         assert_ok(ru_exe_run(ref, NULL, &f->err), f->err);
         for (uint32_t i = 0; i < f->g.n_outputs; i++) {

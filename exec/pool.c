@@ -42,6 +42,7 @@ struct ru_pool {
     pthread_t caller;
     int64_t look_at_ns, go_at_ns, pause_ns; /* when the team is looked at, the caller may move */
     int64_t entered_ns;
+    bool narrow;
     rui_waits waits;
     /* the team that only sleeps */
     uint32_t crowd; /* its threads; 0: the pool alone is more than the cores */
@@ -171,11 +172,18 @@ static void keep_apart(ru_pool *p, int64_t now_ns)
 void ru_pool_enter(ru_pool *p)
 {
     omp_set_dynamic(0);
-    omp_set_num_threads((int)p->threads);
+    ru_pool_narrow(p, false);
     p->entered_ns = p->threads > 1 ? ru_clock_now().ns : 0;
     if (p->cores != NULL) {
         keep_apart(p, p->entered_ns);
     }
+}
+
+/* libgomp keeps the others of its team: a team of one is no region. */
+void ru_pool_narrow(ru_pool *p, bool on)
+{
+    p->narrow = on;
+    omp_set_num_threads(on ? 1 : (int)p->threads);
 }
 
 void ru_pool_leave(ru_pool *p)
@@ -195,7 +203,7 @@ void ru_pool_leave(ru_pool *p)
 
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg)
 {
-    if (p->threads == 1) {
+    if (p->threads == 1 || p->narrow) {
         fn(arg, 0, 1);
         return;
     }

@@ -34,6 +34,14 @@ void ru_pool_wait(void);
 /* Set the calling thread's team size to the pool's size, for libraries without a pool of their own
  * (oneDNN); called at the start of every run. */
 void ru_pool_enter(ru_pool *p);
+/* Inside a run: until it is set again or the next run, the caller computes alone what the library
+ * and ru_pool_run would give to the team; what the library split when it was asked first stays so.
+ */
+void ru_pool_narrow(ru_pool *p, bool on);
+/* That of the executable (exec/exe.h), from its `poll`, for the steps to come: sums may then be of
+ * another order. */
+struct ru_exe;
+void ru_exe_narrow(struct ru_exe *e, bool on);
 /* The end of the run: from time to time decides how long waiting threads spin (exec/waits.h).
  * Cost: about 0.1 us. */
 void ru_pool_leave(ru_pool *p);

@@ -39,6 +39,15 @@ static void every_item_is_done_once(void **state)
         for (int i = 0; i < ITEMS; i++) {
             assert_int_equal(m.seen[i], 1);
         }
+        ru_pool_narrow(p, true);
+        ru_pool_run(p, mark, &m);
+        assert_int_equal(m.threads, 1);
+        assert_int_equal(omp_get_max_threads(), 1);
+        ru_pool_enter(p);
+        ru_pool_run(p, mark, &m);
+        assert_int_equal(m.threads, threads);
+        assert_int_equal(omp_get_max_threads(), threads);
+        assert_int_equal(m.seen[ITEMS - 1], 3);
         ru_pool_free(p);
     }
 }

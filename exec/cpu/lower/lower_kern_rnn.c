@@ -55,7 +55,8 @@ static const cell_row cell_rows[] = {
 typedef struct rnn_state {
     const ru_kern *k;
     ru_kern_rnn proto;
-    int64_t work;               /* floats of one thread */
+    int64_t work;               /* floats of one share */
+    uint32_t shares;            /* of the rows */
     int64_t packed_r, packed_u; /* floats of packed R */
     bool pairs;                 /* R packed as bf16 */
     bool by_units;              /* threads split the units instead of the batch */
@@ -262,19 +263,22 @@ static rnn_job job_of(const rnn_state *s, void *const *bufs)
 static void run_share(void *arg, uint32_t thread, uint32_t threads)
 {
     const rnn_job *j = arg;
-    float *work = j->work + (int64_t)thread * j->s->work;
-    ru_kern_share mine = {.n1 = j->a.batch, .threads = 1, .state = work, .work = work};
-    if (j->s->by_units) {
-        RU_CHECK(thread < threads);
-        mine.thread = thread;
-        mine.threads = threads;
-        mine.state = j->work;
-        mine.wait = ru_pool_wait;
-    } else {
-        ru_pool_split(j->a.batch, 1, thread, threads, &mine.n0, &mine.n1);
-    }
-    if (mine.n0 < mine.n1) {
-        j->s->k->rnn(&j->a, &mine);
+    /* a team may be smaller than the number of shares, which have room for their rows alone */
+    for (uint32_t k = thread; k < (j->s->by_units ? thread + 1 : j->s->shares); k += threads) {
+        float *work = j->work + (int64_t)k * j->s->work;
+        ru_kern_share mine = {.n1 = j->a.batch, .threads = 1, .state = work, .work = work};
+        if (j->s->by_units) {
+            RU_CHECK(thread < threads);
+            mine.thread = thread;
+            mine.threads = threads;
+            mine.state = j->work;
+            mine.wait = ru_pool_wait;
+        } else {
+            ru_pool_split(j->a.batch, 1, k, j->s->shares, &mine.n0, &mine.n1);
+        }
+        if (mine.n0 < mine.n1) {
+            j->s->k->rnn(&j->a, &mine);
+        }
     }
 }
 
@@ -292,6 +296,7 @@ static rnn_state *state_new(rui_low *lo, const rui_rnn_dims *d, const ru_node *n
     s->k = ru_kern_best();
     s->pairs = t == RU_BF16 && s->k->gemm_bf16_packs(h);
     s->by_units = !grad && splits_units(lo, d);
+    s->shares = (uint32_t)threads;
     s->proto = (ru_kern_rnn){.cell = row->cell,
                              .t = t,
                              .reverse = strcmp(direction, "reverse") == 0 || dir == 1,
