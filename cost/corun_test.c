@@ -39,6 +39,33 @@ static void test_losses_of_pairs_are_learned(void **state)
     assert_memory_equal(&before, &c, sizeof c);
 }
 
+/* The slowdown of pairs that were met 200 times, with durations that vary by a tenth, and of a pair
+ * that is new beside them after 200 samples of it; between them any loss. */
+static void test_a_new_pair_is_known_after_200_samples(void **state)
+{
+    (void)state;
+    enum { PAIRS = 200 };
+    double off[2] = {0}; /* mean over the pairs: known, new */
+    for (uint32_t pair = 0; pair < PAIRS; pair++) {
+        ru_corun c;
+        ru_corun_init(&c, 0.5, 0.1);
+        ru_rng r = ru_rng_from(7 + pair, 1);
+        double loss[2] = {ru_rng_uniform(&r, 0, 0.8), ru_rng_uniform(&r, 0, 0.8)};
+        for (uint32_t i = 0; i < 4000; i++) { /* ops of the pair that is known, then the new one */
+            uint32_t kind = i < 3800 ? 1 : 2;
+            ru_corun_overlap o = {kind, 1e-4 * ru_rng_f64(&r)};
+            double noise = 1 + 0.1 * ru_rng_normal(&r);
+            ru_corun_learn(&c, 0, &o, 1, noise * loss[kind - 1] * o.s);
+        }
+        for (uint32_t k = 0; k < 2; k++) {
+            double slow = 1 / (1 - loss[k]), said = 1 / (1 - ru_corun_loss(&c, 0, k + 1, false));
+            off[k] += fabs(said / slow - 1) / PAIRS;
+        }
+    }
+    assert_true(off[0] < 0.05);
+    assert_true(off[1] < 0.12);
+}
+
 /* True losses are up to four times what was predicted: the margin covers all but a tenth. */
 static void test_the_margin_covers_what_is_missed(void **state)
 {
@@ -61,4 +88,5 @@ static void test_the_margin_covers_what_is_missed(void **state)
 
 RU_TESTS(cost_corun, cmocka_unit_test(test_kinds_split_class_and_size),
          cmocka_unit_test(test_losses_of_pairs_are_learned),
+         cmocka_unit_test(test_a_new_pair_is_known_after_200_samples),
          cmocka_unit_test(test_the_margin_covers_what_is_missed))

@@ -20,7 +20,8 @@
                "with --functions URL: sign calls (version 4, AWS_ACCESS_KEY_ID and the like)"),    \
         RU_OPT(TEXT, "memory", "MB[:MB[:STEP]]",                                                   \
                "with --functions: memory of an instance, or with --deadline or --budget those to " \
-               "choose from; 1769 MB bring one core",                                              \
+               "choose from; 1769 MB bring one core. With --beside, one number: memory that the "  \
+               "training may have (half of what is left, if it is not said)",                      \
                .def = "1769"),                                                                     \
         RU_OPT(TIME, "deadline", "TIME",                                                           \
                "with --functions and -w MIN:MAX: choose workers and memory such that the run "     \

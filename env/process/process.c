@@ -2,6 +2,7 @@
  */
 #include "env/process/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/str.h"
 #include "env/clock.h"
 #include "env/process/account.h"
 #include "env/process/group.h"
@@ -441,8 +443,18 @@ void ru_process_thread_background(int32_t nice)
     (void)setpriority(PRIO_PROCESS, 0, own + nice < 19 ? own + nice : 19);
 }
 
-void ru_process_thread_idle(bool idle)
+void ru_process_idle(bool idle)
 {
     const struct sched_param none = {0};
-    (void)sched_setscheduler(0, idle ? SCHED_IDLE : SCHED_OTHER, &none); /* as above */
+    DIR *d = opendir("/proc/self/task");
+    const struct dirent *e;
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        int64_t thread = 0;
+        if (ru_str_i64(ru_str_c(e->d_name), &thread)) {
+            (void)sched_setscheduler((pid_t)thread, idle ? SCHED_IDLE : SCHED_OTHER, &none);
+        }
+    }
+    if (d != NULL) {
+        (void)closedir(d);
+    }
 }

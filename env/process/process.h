@@ -77,9 +77,9 @@ RU_MUST_USE ru_status ru_process_become(const char *path, const char *const *arg
 /* Calling thread: threads as it was go first, more so with a larger number (1 .. 19, `nice`).
  * Best effort. */
 void ru_process_thread_background(int32_t nice);
-/* Calling thread, and those that it starts: they run only while nobody else wants their core, and
- * stop at once when somebody does; or as others again, which users may need a right for
- * (RLIMIT_NICE). Best effort. */
-void ru_process_thread_idle(bool idle);
+/* All threads of this process, and those that they start: they run only while nobody else wants
+ * their core, and stop at once when somebody does; or as others again, which users may need a right
+ * for (RLIMIT_NICE). Best effort. */
+void ru_process_idle(bool idle);
 
 #endif

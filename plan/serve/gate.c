@@ -13,6 +13,7 @@
 #define SLICE_S     2e-3
 #define ABACUS_SLO  2.5
 #define TAIL_EVERY  64 /* requests between two tails */
+#define LATELY_S    10.0
 
 static ru_status check_ops(const ru_gate_op *op, uint32_t n, const char *whose, ru_err *err)
 {
@@ -293,4 +294,22 @@ void ru_gate_runs(const ru_gate *g, double now_s, bool *service, bool *training)
     } else if (g->in.method == RU_GATE_IDLE) {
         *training = false;
     }
+}
+
+/* -- several trainings ----------------------------------------------------------------------------
+ */
+
+double ru_gate_lost_s(double lost_s, double over_s, double ran_s)
+{
+    return fmax(lost_s * exp(-over_s / LATELY_S) + over_s - ran_s, 0);
+}
+
+uint32_t ru_gate_turn(const double *lost_s, uint32_t n, uint32_t last)
+{
+    uint32_t best = (last + 1) % n;
+    for (uint32_t k = 2; k <= n; k++) {
+        uint32_t i = (last + k) % n;
+        best = lost_s[i] > lost_s[best] ? i : best;
+    }
+    return best;
 }

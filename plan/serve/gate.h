@@ -96,6 +96,17 @@ void ru_gate_runs(const ru_gate *g, double now_s, bool *service, bool *training)
  * what ran beside it counts as predicted, and beyond the shadow's end time itself. */
 double ru_gate_lag_s(const ru_gate *g, double now_s);
 
+/* -- several trainings beside one service ---------------------------------------------------------
+ *
+ * The lag that keeps the goal is there once, so ops beside a request are those of one training at a
+ * time: the one that has lost most progress, where a training alone would run all the time. */
+
+/* Progress lost lately, after `over_s` more seconds in which its ops ran for `ran_s`. */
+double ru_gate_lost_s(double lost_s, double over_s, double ran_s);
+/* Whose turn is it? lost_s [n], negative: nobody is there; of equals the next one behind `last`. n
+ * >= 1. */
+uint32_t ru_gate_turn(const double *lost_s, uint32_t n, uint32_t last);
+
 /* -- the plan: a table of what may run beside what ------------------------------------------------
  */
 

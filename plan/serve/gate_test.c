@@ -385,8 +385,39 @@ static void test_more_requests_leave_less(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_gate, cmocka_unit_test(test_more_requests_leave_less),
-         cmocka_unit_test(test_rules_by_hand), cmocka_unit_test(test_the_lag_is_bounded),
+/* Of equals each has its turn; trainings whose turns bring them different work lose the same; one
+ * that comes later is not behind those that were there; who is not there has no turn. */
+static void test_trainings_take_turns(void **state)
+{
+    (void)state;
+    double lost[4] = {1, 1, 1, -1};
+    assert_int_equal(ru_gate_turn(lost, 4, 0), 1);
+    assert_int_equal(ru_gate_turn(lost, 4, 2), 0);
+    assert_int_equal(ru_gate_turn(lost, 1, 0), 0);
+    static const double gain[3] = {1e-3, 2e-3, 4e-3}; /* of a turn of 5 ms */
+    double work[3] = {0};
+    uint32_t turn = 3, turns[3] = {0};
+    lost[0] = lost[1] = 0;
+    lost[2] = -1;
+    for (uint32_t k = 0; k < 20000; k++) {
+        uint32_t n = k < 10000 ? 2 : 3;
+        lost[2] = k == 10000 ? 0 : lost[2];
+        turn = ru_gate_turn(lost, 4, turn);
+        assert_true(turn < n);
+        for (uint32_t i = 0; i < n; i++) {
+            double ran = i == turn ? gain[i] : 0;
+            lost[i] = ru_gate_lost_s(lost[i], 5e-3, ran);
+            work[i] += k >= 15000 ? ran : 0;
+        }
+        turns[turn] += k >= 15000 ? 1 : 0;
+    }
+    assert_true(turns[0] > turns[1] && turns[1] > turns[2] && turns[2] > 0);
+    assert_true(fabs(work[0] / work[1] - 1) < 0.05 && fabs(work[1] / work[2] - 1) < 0.05);
+}
+
+RU_TESTS(plan_gate, cmocka_unit_test(test_trainings_take_turns),
+         cmocka_unit_test(test_more_requests_leave_less), cmocka_unit_test(test_rules_by_hand),
+         cmocka_unit_test(test_the_lag_is_bounded),
          cmocka_unit_test(test_a_request_of_one_op_is_not_lost_sight_of),
          cmocka_unit_test(test_bad_ops_are_refused), cmocka_unit_test(test_the_checker_refuses),
          cmocka_unit_test(test_permissions_are_the_best_set))

@@ -2,20 +2,34 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "env/process/memory.h"
+#include "env/process/self.h"
+#include "plan/serve/gate.h"
 
 enum { TRAININGS = 4 };
+#define LEAST_BYTES INT64_C(64000000) /* less holds no training */
+
+typedef struct training {
+    ru_beside *ring; /* NULL: free */
+    int64_t memory_bytes;
+    ru_time since;
+    int64_t run_ns; /* that its ops had run at `since` */
+} training;
 
 struct rui_besides {
-    ru_beside *ring[TRAININGS]; /* NULL: free */
-    bool waits;                 /* the next batch has arrived already */
+    training of[TRAININGS];
+    double lost_s[TRAININGS]; /* of progress, lately */
+    uint32_t turn;            /* whose ops may be beside the batch */
+    bool waits;               /* the next batch has arrived already */
 };
 
 typedef struct asked {
-    int64_t pid;
+    int64_t pid, memory_bytes;
 } asked;
 
 static const ru_conf_field asked_fields[] = {
     RU_ROW(I64, asked, pid, NULL, "process of the training", RU_IN(1, 1e9)),
+    RU_ROW(I64, asked, memory_bytes, "0", "that it may have", RU_IN(0, 1e15)),
 };
 static const ru_conf_table asked_table = RU_TABLE("beside", asked, asked_fields, NULL);
 
@@ -23,21 +37,47 @@ static const ru_conf_table asked_table = RU_TABLE("beside", asked, asked_fields,
 static void sweep(struct rui_besides *b)
 {
     for (uint32_t k = 0; k < TRAININGS; k++) {
-        if (b->ring[k] != NULL && !ru_beside_other_lives(b->ring[k])) {
+        ru_beside *ring = b->of[k].ring;
+        if (ring != NULL && !ru_beside_other_lives(ring)) {
             ru_log(RU_LOG_INFO, "serve", "beside_gone", "training %lld has left",
-                   (long long)ru_beside_reader(b->ring[k]));
-            ru_beside_close(b->ring[k]);
-            b->ring[k] = NULL;
+                   (long long)ru_beside_reader(ring));
+            ru_beside_close(ring);
+            b->of[k] = (training){0};
         }
+    }
+}
+
+/* A training alone would run all the time. */
+static void new_turn(struct rui_besides *b, ru_time now)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < TRAININGS; k++) {
+        training *t = &b->of[k];
+        if (t->ring == NULL) {
+            b->lost_s[k] = -1;
+            continue;
+        }
+        int64_t run_ns = ru_beside_told(t->ring).run_ns, over_ns = ru_time_since(now, t->since);
+        b->lost_s[k] = ru_gate_lost_s(b->lost_s[k], (double)over_ns * 1e-9,
+                                      (double)(run_ns - t->run_ns) * 1e-9);
+        t->since = now;
+        t->run_ns = run_ns;
+        n++;
+    }
+    if (n > 0) {
+        b->turn = ru_gate_turn(b->lost_s, TRAININGS, b->turn);
     }
 }
 
 static void put(struct rui_besides *b, ru_beside_kind kind)
 {
     ru_time now = ru_clock_now();
+    if (kind == RU_BESIDE_BEGUN) {
+        new_turn(b, now);
+    }
     for (uint32_t k = 0; k < TRAININGS; k++) {
-        if (b->ring[k] != NULL) {
-            ru_beside_put(b->ring[k], kind, 0, now);
+        if (b->of[k].ring != NULL) {
+            ru_beside_put(b->of[k].ring, kind, k == b->turn, now);
         }
     }
 }
@@ -113,7 +153,32 @@ static rui_version *version_of(ru_server *s, const char **why)
     return NULL;
 }
 
-static ru_status open_ring(ru_server *s, rui_version *v, const ru_http_request *r, ru_beside **out,
+/* Bounds beside the server's own memory. */
+static ru_status bound(const struct rui_besides *b, int64_t *bytes, ru_err *err)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    int64_t all = ru_self_memory_bytes(), limit = ru_memory_limit_bytes(&scratch), others = 0;
+    ru_arena_fini(&scratch);
+    all = limit > 0 && limit < all ? limit : all;
+    for (uint32_t k = 0; k < TRAININGS; k++) {
+        others += b->of[k].memory_bytes;
+    }
+    int64_t own = ru_self_rss_peak_bytes(), left = all - own - others;
+    if (*bytes > left || left < LEAST_BYTES) {
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "%s%lld MB for this training do not fit: of %lld MB the server has %lld and "
+                       "the trainings beside it may have %lld; give it less (--memory MB)",
+                       *bytes > left ? "" : "not even ",
+                       (long long)((*bytes > left ? *bytes : LEAST_BYTES) / 1000000),
+                       (long long)(all / 1000000), (long long)(own / 1000000),
+                       (long long)(others / 1000000));
+    }
+    *bytes = *bytes > 0 ? *bytes : left / 2;
+    return RU_OK;
+}
+
+static ru_status open_ring(ru_server *s, rui_version *v, const ru_http_request *r, training **out,
                            ru_err *err)
 {
     ru_arena scratch;
@@ -135,9 +200,14 @@ static ru_status open_ring(ru_server *s, rui_version *v, const ru_http_request *
     sweep(s->besides);
     const ru_beside_facts facts = facts_of(v);
     for (uint32_t k = 0; k < TRAININGS; k++) {
-        if (s->besides->ring[k] == NULL) {
-            RU_TRY(ru_beside_open(a.pid, &facts, &s->besides->ring[k], err));
-            *out = s->besides->ring[k];
+        training *t = &s->besides->of[k];
+        if (t->ring == NULL) {
+            RU_TRY(bound(s->besides, &a.memory_bytes, err));
+            RU_TRY(ru_beside_open(a.pid, &facts, &t->ring, err));
+            t->memory_bytes = a.memory_bytes;
+            t->since = ru_clock_now();
+            s->besides->lost_s[k] = 0;
+            *out = t;
             ru_log(RU_LOG_INFO, "serve", "beside", "training %lld is beside %s", (long long)a.pid,
                    v->model);
             return RU_OK;
@@ -150,36 +220,37 @@ void rui_beside_attach(ru_server *s, ru_http_request *r)
 {
     const char *why;
     ru_err err = {0};
-    ru_beside *ring = NULL;
+    training *t = NULL;
     char text[512];
     rui_version *v = version_of(s, &why);
     if (v == NULL) {
         ru_http_refuse(r, 400, why, 0);
         return;
     }
-    if (open_ring(s, v, r, &ring, &err) != RU_OK) {
+    if (open_ring(s, v, r, &t, &err) != RU_OK) {
         ru_http_refuse(r, 400, err.text, 0);
         return;
     }
-    ru_text t = ru_text_into(text, sizeof text);
-    ru_text_put(&t, "{\"handle\":");
-    ru_text_json(&t, ru_str_c(ru_beside_handle(ring)));
-    ru_text_put(&t, ",\"model\":");
-    ru_text_json(&t, ru_str_c(v->model));
-    ru_text_put(&t, "}");
-    rui_give_copy(r, "application/json", t);
+    ru_text answer = ru_text_into(text, sizeof text);
+    ru_text_put(&answer, "{\"handle\":");
+    ru_text_json(&answer, ru_str_c(ru_beside_handle(t->ring)));
+    ru_text_put(&answer, ",\"model\":");
+    ru_text_json(&answer, ru_str_c(v->model));
+    ru_text_putf(&answer, ",\"memory_bytes\":%lld}", (long long)t->memory_bytes);
+    rui_give_copy(r, "application/json", answer);
 }
 
 void rui_beside_close(ru_server *s)
 {
     for (uint32_t k = 0; s->besides != NULL && k < TRAININGS; k++) {
-        ru_beside_close(s->besides->ring[k]);
-        s->besides->ring[k] = NULL;
+        ru_beside_close(s->besides->of[k].ring);
+        s->besides->of[k] = (training){0};
     }
 }
 
-static void put_training(const ru_beside *ring, const ru_tell *o)
+static void put_training(const training *of, double lost_s, const ru_tell *o)
 {
+    const ru_beside *ring = of->ring;
     ru_text *t = o->text;
     ru_beside_figures f = ru_beside_told(ring);
     double ops = f.ops > 0 ? (double)f.ops : 1;
@@ -196,6 +267,8 @@ static void put_training(const ru_beside *ring, const ru_tell *o)
     ru_tell_f64(o, "slowdown_predicted", f.predicted);
     ru_tell_f64(o, "slowdown_measured", f.measured);
     ru_tell_i64(o, "batches", f.pairs);
+    ru_tell_i64(o, "memory_bytes", of->memory_bytes);
+    ru_tell_f64(o, "lost_progress_s", lost_s);
     ru_tell_close(o);
     ru_text_putf(t,
                  "training %lld: %lld steps, %lld ops, %.3g %% of them held, for %.3g s in all\n",
@@ -208,6 +281,8 @@ static void put_training(const ru_beside *ring, const ru_tell *o)
     ru_text_putf(t,
                  "  slowdown of a batch beside ops: predicted %.3g, measured %.3g, %lld batches\n",
                  f.predicted, f.measured, (long long)f.pairs);
+    ru_text_putf(t, "  it may have %lld MB; of the last seconds it has lost %.3g\n",
+                 (long long)(of->memory_bytes / 1000000), lost_s);
 }
 
 void rui_beside_explain(ru_server *s, const ru_tell *o)
@@ -219,9 +294,9 @@ void rui_beside_explain(ru_server *s, const ru_tell *o)
     sweep(s->besides);
     ru_tell_open(o, "trainings", '[');
     for (uint32_t k = 0; k < TRAININGS; k++) {
-        if (s->besides->ring[k] != NULL) {
+        if (s->besides->of[k].ring != NULL) {
             ru_text_put(t, t->n == 0 ? "trainings on the cores of this server\n" : "");
-            put_training(s->besides->ring[k], o);
+            put_training(&s->besides->of[k], s->besides->lost_s[k], o);
         }
     }
     ru_tell_close(o);

@@ -4,6 +4,11 @@
  *
  * A piece of work is a batch: it arrives when its first request has to wait, or begins at once.
  *
+ * Several trainings: what a batch may lose is there once, so ops beside it are those of one
+ * training, the one that has lost most of its progress (plan/serve/gate.h, ru_gate_turn). Each has
+ * a bound of memory, and one is refused whose bound does not fit beside the server and the other
+ * bounds.
+ *
  * Thread: loop only. */
 #ifndef RU_SERVE_BESIDE_BESIDE_H
 #define RU_SERVE_BESIDE_BESIDE_H
@@ -11,7 +16,8 @@
 #include "env/process/beside.h"
 #include "serve/server_impl.h"
 
-/* POST /v2/rubato/beside {"pid": N}: a ring for that process. */
+/* POST /v2/rubato/beside {"pid": N, "memory_bytes": M}: a ring for that process, which bounds
+ * itself to the memory of the answer; M 0: half of what is left. */
 void rui_beside_attach(ru_server *s, ru_http_request *r);
 /* A request waits when all instances are busy; a batch begins; one has ended. */
 void rui_beside_waits(rui_version *v);

@@ -4,7 +4,9 @@
 A server answers while a training is beside it; the page of `rubato explain ADDR gate` counts its ops.
 The training is killed: the server answers on, and another training takes its place. The server is
 killed: the training goes on alone to its end, with the result of a training that was never beside
-one. A promise that the server does not keep alone: the training is refused with the figures.
+one. A promise that the server does not keep alone: the training is refused with the figures. Two
+trainings take turns: both go on, each within its bound of memory; one whose bound does not fit beside
+the others is refused with the figures, and one that needs more than its bound ends with a sentence.
 """
 import json
 import os
@@ -83,7 +85,7 @@ def check(rubato, folder):
     until(lambda: " steps, " in gate(rubato, address).stdout, first)
     ask(address, model, 50)
     until(lambda: " 0 steps," not in gate(rubato, address).stdout, first)
-    # After its first step it computes only while nobody else wants its core.
+    # It computes only while nobody else wants its core.
     until(lambda: os.sched_getscheduler(first.pid) == os.SCHED_IDLE, first)
     page = gate(rubato, address).stdout
     typed = json.loads(gate(rubato, address, "--json").stdout)["trainings"]
@@ -123,6 +125,47 @@ def check(rubato, folder):
     assert server.wait(300) == 0
 
 
+def two(rubato, folder, run):
+    """Two trainings and two threads each: no order of sums is promised, so a team may be one thread."""
+    def train(name, *more, hidden="64"):
+        path = os.path.join(folder, name + ".yaml")
+        with open(path, "w") as f:
+            f.write(JOB.format(name=name, steps=10**8).replace("threads: 1", "threads: 2")
+                    .replace("[64]", f"[{hidden}]"))
+        out = os.path.join(folder, name)
+        return subprocess.Popen([rubato, "train", path, "-o", out, "-q", "--beside", address, *more],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    server, address, model = serve(rubato, run, "--slo", "p99=500ms")
+    both = [train("fourth", "--memory", "2000"), train("fifth", "--memory", "3000")]
+
+    def steps():
+        found = json.loads(gate(rubato, address, "--json").stdout or "{}").get("trainings", [])
+        return {t["process"]: t for t in found}
+    until(lambda: len(steps()) == 2 and all(t["steps"] > 0 for t in steps().values()), server)
+    first = steps()
+    until(lambda: ask(address, model, 20) or
+          all(steps()[p.pid]["steps"] > first[p.pid]["steps"] + 20 for p in both), server)
+    now = steps()
+    assert [now[p.pid]["memory_bytes"] for p in both] == [2000000000, 3000000000], now
+    assert all(now[p.pid]["lost_progress_s"] >= 0 for p in both), now
+    over = train("sixth", "--memory", "900000000")
+    said = over.communicate(timeout=300)[1]
+    assert over.returncode != 0 and "do not fit" in said and "may have 5000" in said, said
+    print("beside: " + said.strip()[:200])
+    small = train("seventh", "--memory", "200", hidden="4000, 4000")
+    said = small.communicate(timeout=300)[1]
+    assert small.returncode > 0 and "memory" in said, (small.returncode, said)
+    print("beside: " + said.strip()[:200])
+    for p in both:
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+    ask(address, model, 20)  # the server lives, and has nobody beside it
+    assert gate(rubato, address).returncode == 66
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(300) == 0
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         check(os.path.abspath(sys.argv[1]), folder)
+        two(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))

@@ -10,6 +10,7 @@
 #include "env/file/claim.h"
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
+#include "env/process/memory.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
 #include "launch/hosts.h"
@@ -70,7 +71,8 @@ static const ru_opt opts[] = {
            "created if this process starts all workers, derived from "
            "~/.config/rubato/secret if torchrun, srun or mpirun does)"),
     RU_OPT(FLAG, "deterministic", NULL,
-           "with -w: runs with the same workers give bit-identical results"),
+           "with -w: runs with the same workers give bit-identical results; with --beside: the "
+           "team keeps its threads beside a batch"),
     RU_OPT(FLAG, "sockets", NULL, "sum gradients over sockets even between workers of one machine"),
     RU_OPT(FLAG, "equal-shares", NULL, "with -w: do not give faster workers more samples"),
     RU_OPT(CHOICE, "tier", "TIER",
@@ -498,11 +500,13 @@ static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_ru
 
 typedef struct beside_answer {
     const char *handle, *model;
+    int64_t memory_bytes;
 } beside_answer;
 
 static const ru_conf_field beside_fields[] = {
     RU_ROW(TEXT, beside_answer, handle, NULL, "of the ring"),
     RU_ROW(TEXT, beside_answer, model, "", "of the server"),
+    RU_ROW(I64, beside_answer, memory_bytes, "0", "that the training may have", RU_IN(0, 1e15)),
 };
 static const ru_conf_table beside_table = RU_TABLE("answer", beside_answer, beside_fields, NULL);
 
@@ -521,7 +525,17 @@ static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_op
                        "--beside is for a training of one process, without --workers, --listen, "
                        "--weights and train.adapt");
     }
-    const char *body = ru_arena_printf(in->arena, "{\"pid\": %lld}", (long long)ru_self_pid());
+    int64_t mb = 0;
+    const char *memory = ru_cmd_given(in, "memory") ? ru_cmd_text(in, "memory") : "0";
+    if (!ru_str_i64(ru_str_c(memory), &mb) || mb < (ru_cmd_given(in, "memory") ? 1 : 0) ||
+        mb > 1000000000) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--memory '%s': with --beside expected a number of MB that the training "
+                       "may have",
+                       memory);
+    }
+    const char *body = ru_arena_printf(in->arena, "{\"pid\": %lld, \"memory_bytes\": %lld}",
+                                       (long long)ru_self_pid(), (long long)mb * 1000000);
     ru_status st = body != NULL
                        ? rui_served_post(at, "/v2/rubato/beside", body, in->arena, &text, &n, err)
                        : RU_FAIL(err, RU_E_MEM, "no memory to ask %s", at);
@@ -533,6 +547,12 @@ static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_op
     RU_TRY(ru_conf_apply(c, &a, err));
     to->beside = a.handle;
     to->beside_plain = ru_cmd_choice(in, "gate") == 1;
+    to->beside_fixed = ru_cmd_flag(in, "deterministic");
+    if (a.memory_bytes > 0) {
+        ru_memory_own_bound(a.memory_bytes);
+        ru_log(RU_LOG_INFO, "train", "beside", "the training may have %lld MB",
+               (long long)(a.memory_bytes / 1000000));
+    }
     return RU_OK;
 }
 

@@ -28,9 +28,13 @@ struct rui_beside {
     ru_beside_facts facts;
     ru_arena arena; /* of the executable's tables */
     ru_gate gate;
-    ru_gate_op service, *ops; /* [n] */
-    uint32_t n, op;           /* op: under way, while `runs` */
-    uint32_t threads;         /* of the team */
+    /* [n] of a step, or [2 n]: behind them the same on one thread, for those beside a batch */
+    ru_gate_op service, *ops;
+    uint32_t n, op;   /* op: under way, while `runs` */
+    uint32_t threads; /* of the team */
+    ru_exe *exe;
+    bool narrows, fixed;
+    bool turn; /* ops beside the batch are this training's, of all that are beside the server */
     bool runs, alone, judged, plain;
     int64_t begun_ns, busy_ns, seen_ns; /* op; the server's batch; a sign of life */
     ru_corun_overlap beside[RU_CORUN_OVERLAPS];
@@ -77,7 +81,7 @@ static void work_ended(rui_beside *b, int64_t at_ns)
     }
     ru_gate_service_op(g, seconds(at_ns), 0, b->beside, b->n_beside);
     ru_gate_ended(g, seconds(at_ns));
-    if (b->n_beside == 0) { /* what a batch takes alone drifts with its size */
+    if (b->n_beside == 0 && b->turn) { /* what a batch takes alone drifts with its size */
         b->service.s += (took - b->service.s) / 32;
         g->left_s[0] = b->service.s;
     }
@@ -103,6 +107,7 @@ static void hear(rui_beside *b, const ru_beside_event *e)
         if (g->waiting > 0 && !g->busy) {
             b->busy_ns = e->at_ns;
             b->n_beside = 0;
+            b->turn = e->value != 0;
             ru_gate_begun(g, now, now, b->op);
         }
         break;
@@ -117,6 +122,7 @@ static void hear(rui_beside *b, const ru_beside_event *e)
             ru_gate_ended(g, now);
         }
         g->waiting = 0;
+        b->turn = false; /* until the next batch says so */
         if (e->value > 0) {
             ru_gate_arrived(g, now);
             b->busy_ns = e->at_ns;
@@ -135,24 +141,6 @@ static void drain(rui_beside *b)
     }
 }
 
-static void stand_back_one(void *self, uint32_t thread, uint32_t threads)
-{
-    (void)thread, (void)threads;
-    ru_process_thread_idle(*(const bool *)self);
-}
-
-/* The team's threads run only while the server leaves their cores, so that the op under way stands
- * still when a batch begins (figures: docs/measured/serve.md). */
-static void stand_back(rui_beside *b, bool on)
-{
-    ru_pool *same; /* a caller's pools of one size have one team */
-    ru_err none;
-    if (!b->plain && ru_pool_new(b->threads, &same, &none) == RU_OK) {
-        ru_pool_run(same, stand_back_one, &on);
-        ru_pool_free(same);
-    }
-}
-
 /* A server that says nothing for a while may have ended. */
 static void look(rui_beside *b, int64_t now_ns)
 {
@@ -160,7 +148,9 @@ static void look(rui_beside *b, int64_t now_ns)
         b->seen_ns = now_ns;
         if (!ru_beside_other_lives(b->ring)) {
             b->alone = true;
-            stand_back(b, false);
+            if (!b->plain) {
+                ru_process_idle(false);
+            }
             ru_log(RU_LOG_WARN, "train", "beside",
                    "the server has ended; the training goes on alone");
         }
@@ -178,10 +168,23 @@ static void op_ended(rui_beside *b, int64_t now_ns, bool whole)
         overlap(b, b->begun_ns, now_ns);
         o->s = b->told.steps == 0 ? fmax(seconds(ran), 1e-7)
                                   : o->s + (fmax(seconds(ran), 1e-7) - o->s) / 8;
+        if (b->told.steps == 0 && b->narrows) {
+            o[b->n].s = b->threads * o->s;
+        }
         b->told.run_ns += ran;
     }
     ru_gate_training_op(&b->gate, b->op);
     b->runs = false;
+}
+
+/* May the op run now? Beside a batch on one thread, where sums may be of another order: the others
+ * would stand still on the server's cores, and the op with them. */
+static bool may_run(rui_beside *b, uint32_t op, int64_t now_ns)
+{
+    const ru_gate *g = &b->gate;
+    bool beside = g->busy && g->in.method == RU_GATE_LAG;
+    b->op = beside && b->narrows ? b->n + op : op;
+    return (b->turn || !g->busy) && ru_gate_may(&b->gate, seconds(now_ns), b->op, NAN);
 }
 
 static ru_status poll(void *self, uint32_t op)
@@ -193,10 +196,9 @@ static ru_status poll(void *self, uint32_t op)
     }
     drain(b);
     if (b->runs) {
-        op_ended(b, now, op > b->op);
+        op_ended(b, now, op > b->op % b->n);
     }
-    b->op = op;
-    bool may = ru_gate_may(&b->gate, seconds(now), op, NAN);
+    bool may = may_run(b, op, now);
     int64_t decided = ru_clock_now().ns;
     b->told.decide_ns += decided - begun;
     b->told.held += may ? 0 : 1;
@@ -206,7 +208,11 @@ static ru_status poll(void *self, uint32_t op)
         drain(b);
         now = ru_clock_now().ns;
         look(b, now);
-        may = ru_gate_may(&b->gate, seconds(now), op, NAN);
+        may = may_run(b, op, now);
+    }
+    b->op = b->alone ? op : b->op;
+    if (b->narrows) {
+        ru_exe_narrow(b->exe, b->op >= b->n);
     }
     b->told.held_ns += now - begun;
     if (++b->told.ops % TELL_OPS == 0) {
@@ -214,7 +220,7 @@ static ru_status poll(void *self, uint32_t op)
         b->told.budget_s = b->gate.budget_s;
         ru_beside_tell(b->ring, &b->told);
     }
-    ru_gate_issued(&b->gate, op);
+    ru_gate_issued(&b->gate, b->op);
     b->runs = true;
     b->begun_ns = ru_clock_now().ns;
     return RU_OK;
@@ -286,7 +292,6 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
     if (!b->judged) {
         b->judged = true;
         RU_TRY(judge(b, err));
-        stand_back(b, true);
     }
     if (b->gate.n_latencies >= TAIL_MIN && !b->plain) {
         b->gate.in.method = RU_GATE_LAG;
@@ -303,20 +308,23 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     ru_arena_fini(&b->arena);
     ru_arena_init(&b->arena, 0);
     RU_TRY(ru_exe_ops(exe, 0, &b->arena, &facts, &b->n, err));
-    b->ops = RU_NEW(&b->arena, ru_gate_op, b->n);
+    b->narrows = !b->fixed && threads > 1;
+    uint32_t all = b->narrows ? 2 * b->n : b->n;
+    b->ops = RU_NEW(&b->arena, ru_gate_op, all);
     if (b->ops == NULL || b->n == 0) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the ops of a training");
     }
     double device = fmax(ru_self_cores(), b->facts.units);
-    for (uint32_t k = 0; k < b->n; k++) {
-        b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = threads, .s = OP_S};
+    for (uint32_t k = 0; k < all; k++) {
+        b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = k < b->n ? threads : 1, .s = OP_S};
     }
     b->threads = threads;
+    b->exe = exe;
     const ru_gate_in in = {.method = RU_GATE_PRIORITY,
                            .service = &b->service,
                            .training = b->ops,
                            .n_service = 1,
-                           .n_training = b->n,
+                           .n_training = all,
                            .device = device,
                            .goal = GOAL,
                            .quantile = fmax(b->facts.quantile, QUANTILE)};
@@ -327,7 +335,7 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     return RU_OK;
 }
 
-ru_status rui_beside_open(const char *handle, bool plain, rui_beside **out, ru_err *err)
+ru_status rui_beside_open(const char *handle, bool plain, bool fixed, rui_beside **out, ru_err *err)
 {
     rui_beside *b = calloc(1, sizeof *b);
     if (b == NULL) {
@@ -339,6 +347,12 @@ ru_status rui_beside_open(const char *handle, bool plain, rui_beside **out, ru_e
         return st;
     }
     b->plain = plain;
+    b->fixed = fixed;
+    b->turn = true;
+    if (!plain) { /* The op under way stands still when a batch begins, and what opens the training
+                   * makes no request late (figures: docs/measured/serve.md). */
+        ru_process_idle(true);
+    }
     b->facts = *ru_beside_facts_get(b->ring);
     b->service = (ru_gate_op){.cls = RU_OP_UNKNOWN,
                               .units = fmax(b->facts.units, 1),

@@ -14,8 +14,9 @@
 typedef struct rui_beside rui_beside;
 
 /* handle: of the server's ring (env/process/beside.h). Errors: those of ru_beside_map. */
-/* plain: no op beside a batch, also after the first step. */
-RU_MUST_USE ru_status rui_beside_open(const char *handle, bool plain, rui_beside **out,
+/* plain: no op beside a batch, also after the first step. fixed: beside a batch the team keeps its
+ * threads, so that sums have one order; else it is one thread there. */
+RU_MUST_USE ru_status rui_beside_open(const char *handle, bool plain, bool fixed, rui_beside **out,
                                       ru_err *err);
 void rui_beside_leave(rui_beside *b); /* NULL is fine */
 /* Ops of this executable, with so many threads, are asked for from now on. Errors: RU_E_MEM. */

@@ -567,7 +567,7 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
                          "train.adapt needs a run with workers: rubato train JOB -w 1, or more")
                : RU_OK;
     a.st = a.st == RU_OK && opt->beside != NULL
-               ? rui_beside_open(opt->beside, opt->beside_plain, &a.beside, err)
+               ? rui_beside_open(opt->beside, opt->beside_plain, opt->beside_fixed, &a.beside, err)
                : a.st;
     a.st = a.st == RU_OK ? rui_trainer_prepare(&t, err) : a.st;
     rui_drive(&a.d);

@@ -31,6 +31,7 @@ typedef struct ru_train_options {
     uint32_t generation;   /* of this start of the job (run/place.h); 0: none */
     const char *beside;    /* ring of a server on the same cores; NULL: none */
     bool beside_plain;     /* no op of the training beside a batch of that server */
+    bool beside_fixed;     /* beside a batch the team keeps its threads */
     bool messages;         /* frames on stdout, for the launcher */
     bool rounds;           /* of ru_train_rounds: others compute its steps, which count as epochs */
     bool progress;         /* ... with the progress, which it draws */
