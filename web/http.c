@@ -347,6 +347,7 @@ void ru_http_close(ru_http *h)
     ru_loop_timer_off(h->opt.loop, on_time, h, 0);
     ru_loop_timer_off(h->opt.loop, on_sweep, h, 0);
     ru_loop_timer_off(h->opt.loop, on_hold, h, 0);
+    rui_http_look_off(h);
     ru_loop_after_off(h->opt.loop, on_soon, h);
     if (h->epoll_fd >= 0) {
         ru_loop_fd_off(h->opt.loop, h->epoll_fd);

@@ -8,12 +8,11 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 /* Requests that wait unsuspended: the library looks at each of them in each run (0.1 us). */
 #define AWAY_NS INT64_C(4000000)
-enum { SPANS_MAX = 1024, ROOM = 16, WAITS_MAX = 4096, RUNS = 2 };
+enum { SPANS_MAX = 1024, WAITS_MAX = 4096, RUNS = 2 };
 
 static const char JSON[] = "application/json";
 
@@ -213,13 +212,6 @@ static enum MHD_Result refuse(ru_http *h, struct MHD_Connection *c, const char *
     return rui_http_say(h, c, path, status, text);
 }
 
-static rui_http_conn *conn_of(const ru_http *h, struct MHD_Connection *c)
-{
-    const union MHD_ConnectionInfo *info =
-        c != NULL ? h->get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
-    return info != NULL ? info->socket_context : NULL;
-}
-
 /* When what it says came. While the loop is away for longer than a moment, the kernel knows (in
  * steps of 4 ms); it came after the run before. */
 static ru_time came(const ru_http *h, struct MHD_Connection *c)
@@ -254,7 +246,7 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
         return refuse(h, c, path, status); /* the client waits with the body */
     }
     rui_http_call *k = calloc(1, sizeof *k);
-    rui_http_conn *conn = conn_of(h, c);
+    rui_http_conn *conn = rui_http_conn_of(h, c);
     if (k == NULL) {
         return MHD_NO;
     }
@@ -348,90 +340,15 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
     return k->response != NULL ? queue(k) : MHD_NO;
 }
 
-static void conn_unlist(ru_http *h, rui_http_conn *c)
-{
-    *(c->before != NULL ? &c->before->next : &h->conns) = c->next;
-    *(c->next != NULL ? &c->next->before : &h->last_conn) = c->before;
-}
-
-static void conn_first(ru_http *h, rui_http_conn *c)
-{
-    c->idle_since = ru_clock_now();
-    c->before = NULL;
-    c->next = h->conns;
-    *(c->next != NULL ? &c->next->before : &h->last_conn) = c;
-    h->conns = c;
-}
-
-/* A client that has sent no request yet may be about to: it shall know why none is answered. */
-static void say_full(const ru_http *h, const rui_http_conn *c)
-{
-    char body[RUI_HTTP_SENTENCE_BYTES], all[RUI_HTTP_SENTENCE_BYTES + 256];
-    ru_text b = ru_text_into(body, sizeof body), t = ru_text_into(all, sizeof all);
-    rui_http_sentence(h, "", 503, "the server has as many connections as it may have; try again",
-                      &b);
-    ru_text_putf(&t,
-                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-                 "Content-Length: %lld\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
-                 (long long)b.n, body);
-    (void)!send(c->fd, all, (size_t)t.n, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-/* A request has come, and is not read yet. */
-static bool conn_has_news(const rui_http_conn *c)
-{
-    int bytes = 0;
-    return ioctl(c->fd, FIONREAD, &bytes) == 0 && bytes > 0;
-}
-
-/* The end of what a client sends may come with its request: the library is told of it once, reads
- * less than it asked for, and looks no more. This tells it anew. */
-static void conn_tell_end(const ru_http *h, const rui_http_conn *c)
-{
-    char byte;
-    if (h->opt.cert == NULL && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
-        (void)shutdown(c->fd, SHUT_RD);
-    }
-}
-
-static void conn_end(ru_http *h, rui_http_conn *c)
-{
-    (void)shutdown(c->fd, SHUT_RDWR);
-    h->n_ended += c->ended ? 0 : 1;
-    c->ended = true;
-}
-
-/* Few places are left: some of those who ask nothing for longest give theirs to others. Few at a
- * time, so that requests do not wait while hundreds of connections are closed. */
-static void make_room(ru_http *h)
-{
-    uint32_t part = h->opt.conns_max / 8, left = part < ROOM ? part : ROOM;
-    if (h->opt.request == NULL || h->n_conns - h->n_ended + part < h->opt.conns_max) {
-        return;
-    }
-    for (rui_http_conn *c = h->last_conn; c != NULL && left > 0; c = c->before) {
-        if (!c->asks && !c->ended && !conn_has_news(c)) {
-            if (!c->asked && h->opt.cert == NULL) {
-                say_full(h, c);
-            }
-            conn_end(h, c);
-            left--;
-        }
-    }
-}
-
 void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
                         enum MHD_RequestTerminationCode why)
 {
     (void)why;
     ru_http *h = self;
     rui_http_call *k = *state;
-    rui_http_conn *conn = conn_of(h, c);
+    rui_http_conn *conn = rui_http_conn_of(h, c);
     if (conn != NULL) {
-        conn->asks = false;
-        conn_unlist(h, conn);
-        conn_first(h, conn);
-        conn_tell_end(h, conn);
+        rui_http_conn_idle(h, conn);
     }
     if (h->opt.request == NULL || k == NULL) {
         return;
@@ -454,7 +371,7 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
     *state = NULL;
     let_go(k);
     if (h->n_conns - h->n_ended >= h->opt.conns_max) { /* others are not even let in */
-        make_room(h);
+        rui_http_make_room(h);
     }
     if (h->opt.sent != NULL) {
         h->opt.sent(h->opt.self);
@@ -720,44 +637,21 @@ void ru_http_end(ru_http_request *r)
 /* -- times -------------------------------------------------------------------------------------
  */
 
-void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
-                         enum MHD_ConnectionNotificationCode what)
-{
-    ru_http *h = self;
-    rui_http_conn *conn = *socket;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        conn = calloc(1, sizeof *conn);
-        *socket = conn;
-        if (conn != NULL) { /* without memory for it only the library's time counts */
-            conn->fd = h->get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-            h->n_conns++;
-            make_room(h);
-            conn_first(h, conn);
-        }
-    } else if (conn != NULL) {
-        conn_unlist(h, conn);
-        h->n_conns--;
-        h->n_ended -= conn->ended ? 1 : 0;
-        free(conn);
-        *socket = NULL;
-    }
-}
-
 /* A head or a body that comes too slowly: the connection ends as if the client had left. */
 static void sweep_slow(ru_http *h, ru_time now)
 {
     int64_t idle_ns = 2 * h->opt.silent_max_s * 1000000000;
     for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
-        rui_http_conn *c = conn_of(h, k->conn);
+        rui_http_conn *c = rui_http_conn_of(h, k->conn);
         if (c != NULL && k->state == RUI_HTTP_READING &&
             ru_time_since(now, k->r.since) > h->opt.body_max_s * 1000000000) {
-            conn_end(h, c);
+            rui_http_conn_end(h, c);
         }
     }
     for (rui_http_conn *c = h->last_conn; c != NULL && ru_time_since(now, c->idle_since) > idle_ns;
          c = c->before) {
         if (!c->asks) {
-            conn_end(h, c);
+            rui_http_conn_end(h, c);
         }
     }
 }

@@ -78,6 +78,7 @@ typedef struct rui_http_conn {
     int fd;
     ru_time idle_since; /* accepted, or its last request ended */
     bool asks, asked;   /* a request is in progress; there was one */
+    bool looked;        /* idle, and its client had not ended */
     bool ended;         /* by the server */
 } rui_http_conn;
 
@@ -92,11 +93,11 @@ struct ru_http {
     uint32_t n_conns, n_ended;        /* ended: not closed yet */
     rui_http_half *halves;
     uint32_t n_halves;
-    bool sweeping, holding;   /* their timers are set */
-    uint32_t n_waits;         /* calls that wait */
-    uint32_t runs;            /* of the library until nothing moves without an event */
-    ru_time ran, ran_before;  /* when its last two runs began */
-    uint32_t n_began, n_over; /* requests of the last run */
+    bool sweeping, holding, looking; /* their timers are set */
+    uint32_t n_waits;                /* calls that wait */
+    uint32_t runs;                   /* of the library until nothing moves without an event */
+    ru_time ran, ran_before;         /* when its last two runs began */
+    uint32_t n_began, n_over;        /* requests of the last run */
     int64_t turn_ns, wait_ns;
     struct MHD_Response *full[RUI_HTTP_FULL]; /* refusals that many get, by Retry-After; or NULL */
     char full_text[160];                      /* their sentence */
@@ -132,6 +133,14 @@ void rui_http_hold(ru_http *h, ru_time now);
 void rui_http_leave(rui_http_call *k); /* its client left: the owner is told */
 /* The server closes: every request is gone. */
 void rui_http_drop_all(ru_http *h);
+
+/* http_conn.c: the connection of a request; NULL: without memory for it. */
+rui_http_conn *rui_http_conn_of(const ru_http *h, struct MHD_Connection *c);
+void rui_http_conn_idle(ru_http *h, rui_http_conn *c); /* its request has ended */
+void rui_http_conn_end(ru_http *h, rui_http_conn *c);
+void rui_http_make_room(ru_http *h); /* where few places are left */
+void rui_http_look(ru_http *h, ru_time now);
+void rui_http_look_off(ru_http *h);
 
 /* http_half.c: `fd` of a request that is suspended; its client sends no more. false: no memory or
  * descriptors, more than a pair of sockets holds is not read, or a fourth of the connections that
