@@ -1,7 +1,8 @@
-/* rubato-bench cluster: the same real jobs under three methods of plan/fleet/alloc.h, in turns. One
- * node of this machine, whose workers have a part of a core each, so that a slot is worth the same
- * whoever has it. Jobs come one after the other: many small ones, few large ones. Pollux lets them
- * adapt their batch; under the others it stays. */
+/* rubato-bench cluster: the same real jobs under three methods of plan/fleet/alloc.h, in turns.
+ * Nodes are hosts of the network laboratory, of two slots and behind a link each. A worker has a
+ * part of a core, so that a slot is worth the same whoever has it. Jobs come one after the other:
+ * many small ones, few large ones. Pollux lets them adapt their batch; under the others it stays.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,13 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "bench/cluster.h"
+#include "bench/lab_run.h"
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "plan/fleet/alloc.h"
 
-enum { METHODS = 3, PATTERN = 8, JOBS_MAX = 3 * PATTERN };
+enum { METHODS = 3, PATTERN = 8, JOBS_MAX = 3 * PATTERN, NODE_SLOTS = 2 };
 
 static const int64_t look_ns = 250000000, patience_ns = 1800 * INT64_C(1000000000);
 static const double mean_gap_s = 2.5;
@@ -29,8 +31,9 @@ static const uint32_t pattern[PATTERN] = {0, 1, 0, 2, 0, 0, 1, 0};
 
 typedef struct jobs {
     ru_bench *b;
-    const char *rubato, *dir, *folder, *set[3];
-    uint32_t slots, percent; /* percent: of a core, for each worker */
+    ru_lab_run lab;
+    const char *folder, *set[6];
+    uint32_t nodes, percent; /* percent: of a core, for each worker */
     uint32_t n;
     double at_s[JOBS_MAX];
     double mean_s[METHODS][RU_BENCH_ROUNDS_MAX], loss[METHODS][RU_BENCH_ROUNDS_MAX];
@@ -57,15 +60,16 @@ static ru_status run(const jobs *t, const char *const *argv, bool quiet, int *co
     return st == RU_OK && *line == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for an answer") : st;
 }
 
-/* `rubato cluster WORDS` */
+/* `rubato cluster WORDS` on the first host. */
 static ru_status ask(const jobs *t, const char *const *words, bool quiet, const char **line,
                      ru_err *err)
 {
-    const char *argv[16] = {t->rubato, "cluster"};
+    enum { FIRST = 6 };
+    const char *argv[FIRST + 14] = {t->lab.script, "in", t->lab.lab, "1", t->lab.self, "cluster"};
     int code = 0;
     for (uint32_t k = 0; words[k] != NULL; k++) {
-        RU_CHECK(k + 3 < RU_ARRAY_LEN(argv));
-        argv[2 + k] = words[k];
+        RU_CHECK(FIRST + 1 + k < RU_ARRAY_LEN(argv));
+        argv[FIRST + k] = words[k];
     }
     RU_TRY(run(t, argv, quiet, &code, line, err));
     return code == 0 ? RU_OK
@@ -80,7 +84,7 @@ static ru_status end(const jobs *t, bool quiet, ru_err *err)
 
 static ru_status put_file(const jobs *t, const char *name, const ru_text *text, ru_err *err)
 {
-    const char *path = ru_path_join(t->b->arena, t->dir, name);
+    const char *path = ru_path_join(t->b->arena, t->lab.dir, name);
     return path != NULL && !text->cut ? ru_file_replace(path, text->p, text->n, err)
                                       : RU_FAIL(err, RU_E_MEM, "no memory for a file");
 }
@@ -90,7 +94,11 @@ static ru_status put_cluster(const jobs *t, ru_alloc_method m, ru_err *err)
     ru_text y = ru_text_arena(t->b->arena);
     ru_text_putf(&y, "folder: cl\naccounts: shared\nround: 2s\nalloc: {method: %s, demote: 20}\n",
                  ru_alloc_method_name(m));
-    ru_text_putf(&y, "nodes: [{name: n1, slots: %u, cpu: %.2f}]\n", t->slots, t->percent / 100.0);
+    for (uint32_t k = 1; k <= t->nodes; k++) {
+        ru_text_putf(&y, "%s{name: n%u, %sslots: %u, cpu: %.2f}%s", k > 1 ? ", " : "nodes: [", k,
+                     k > 1 ? ru_arena_printf(t->b->arena, "host: lab.%u, ", k) : "", NODE_SLOTS,
+                     t->percent / 100.0, k == t->nodes ? "]\n" : "");
+    }
     return put_file(t, "cluster.yaml", &y, err);
 }
 
@@ -114,7 +122,7 @@ static ru_status submit(const jobs *t, uint32_t k, ru_alloc_method m, ru_err *er
     const char *line;
     RU_TRY(put_job(t, size, m, err));
     const char *words[] = {
-        "submit",    ru_path_join(t->b->arena, t->dir, "job.yaml"),           "-w", "1:4",
+        "submit",    ru_path_join(t->b->arena, t->lab.dir, "job.yaml"),       "-w", "1:4",
         "--request", ru_arena_printf(t->b->arena, "%u", sizes[size].request), NULL};
     return words[1] == NULL || words[5] == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a job")
                                                 : ask(t, words, false, &line, err);
@@ -213,7 +221,8 @@ static ru_status run_all(jobs *t, ru_alloc_method m, double *mean_s, ru_err *err
 
 static ru_status one_round(jobs *t, uint32_t m, uint32_t round, ru_err *err)
 {
-    const char *words[] = {"up", ru_path_join(t->b->arena, t->dir, "cluster.yaml"), NULL}, *line;
+    const char *words[] = {"up", ru_path_join(t->b->arena, t->lab.dir, "cluster.yaml"), NULL},
+               *line;
     ru_err ignored;
     if (words[1] == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a path");
@@ -261,24 +270,31 @@ static ru_status open_jobs(jobs *t, ru_err *err)
     for (uint32_t k = 1; k < t->n; k++) { /* gaps from 0 to twice the mean */
         t->at_s[k] = t->at_s[k - 1] + 2 * mean_gap_s * (double)ru_rng_below(&rng, 1000) / 1000;
     }
-    t->rubato = ru_bench_rubato(a);
-    t->dir = ru_path_join(a, t->b->dir, "cluster");
-    if (t->rubato == NULL || t->dir == NULL) {
-        return RU_FAIL(err, RU_E_MISSING, "bench cluster needs the program rubato beside this one");
-    }
-    RU_TRY(ru_dir_make(t->dir, err));
-    char *real = realpath(t->dir, NULL);
-    const char *dir = real != NULL ? ru_arena_str(a, real) : NULL;
-    free(real);
-    if (dir == NULL) {
-        return RU_FAIL(err, RU_E_MISSING, "there is no folder %s", t->dir);
-    }
+    RU_TRY(ru_lab_run_open(t->b, "cluster", true, &t->lab, err));
+    const char *dir = t->lab.dir, *scripts = ru_bench_scripts(a);
     t->folder = ru_path_join(a, dir, "cl");
     t->set[0] = ru_arena_printf(a, "XDG_CONFIG_HOME=%s", dir);
     t->set[1] = ru_arena_printf(a, "RUBATO_CLUSTER=%s/cl", dir);
-    return t->folder != NULL && t->set[0] != NULL && t->set[1] != NULL
-               ? RU_OK
-               : RU_FAIL(err, RU_E_MEM, "no memory for paths");
+    t->set[2] = ru_arena_printf(a, "RUBATO_SSH=%s/lab_host.sh", scripts != NULL ? scripts : ".");
+    t->set[3] = ru_arena_printf(a, "LAB_NET=%s", t->lab.script);
+    t->set[4] = ru_arena_printf(a, "LAB_NAME=%s", t->lab.lab);
+    for (uint32_t k = 0; k + 1 < RU_ARRAY_LEN(t->set); k++) {
+        RU_TRY(t->set[k] != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for paths"));
+    }
+    return t->folder != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for paths");
+}
+
+/* All methods, as often as there are rounds. */
+static ru_status in_turns(jobs *t, uint32_t rounds, ru_err *err)
+{
+    static const char *const up[] = {"--rate", "200mbit", NULL};
+    RU_TRY(ru_lab_run_up(&t->lab, t->nodes, up, err));
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < METHODS * rounds && st == RU_OK; k++) {
+        st = one_round(t, k % METHODS, k / METHODS, err);
+    }
+    ru_lab_run_down(&t->lab);
+    return st;
 }
 
 ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err)
@@ -292,12 +308,9 @@ ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err)
     if (!ru_bench_wants(b, mean)) {
         return RU_OK;
     }
-    *t = (jobs){.b = b, .slots = b->quick ? 4 : 8, .percent = b->quick ? 15 : 20, .n = n};
-    RU_TRY(open_jobs(t, err));
-    ru_status st = RU_OK;
-    for (uint32_t k = 0; k < METHODS * rounds && st == RU_OK; k++) {
-        st = one_round(t, k % METHODS, k / METHODS, err);
-    }
+    *t = (jobs){.b = b, .nodes = b->quick ? 2 : 4, .percent = b->quick ? 15 : 20, .n = n};
+    ru_status st = open_jobs(t, err);
+    st = st == RU_OK ? in_turns(t, rounds, err) : st;
     if (st == RU_E_MISSING) { /* the other rows need no control groups */
         fprintf(stderr, "%s: %s\n", mean, err->text);
         b->told = true;

@@ -180,7 +180,7 @@ static ru_status start_mpi(lab *l, rui_team *t, ru_err *err)
     const char *line = ru_arena_printf(
         a,
         "hostname lab1 && exec mpirun --bind-to none --oversubscribe --host %s -np %u "
-        "--mca plm_rsh_agent %s/coll_mpi_host.sh --mca plm_rsh_no_tree_spawn 1 "
+        "--mca plm_rsh_agent %s/lab_host.sh --mca plm_rsh_no_tree_spawn 1 "
         "--mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl tcp,self "
         "--mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 "
         "--mca btl_base_warn_component_unused 0 $p $d %lld",

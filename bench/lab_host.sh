@@ -1,5 +1,5 @@
 #!/bin/sh
-# coll_mpi_host.sh HOST COMMAND...: what mpirun starts its daemons with, on the laboratory's host of
+# lab_host.sh HOST COMMAND...: what mpirun and `rubato cluster up` start with, on the laboratory's host of
 # that address. A name of its own lets Open MPI tell hosts apart that are namespaces of one machine.
 # LAB_NET: net.sh; LAB_NAME: the laboratory
 host=${1##*.}
