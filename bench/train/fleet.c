@@ -256,6 +256,9 @@ ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
             RU_TRY(or_told(b, live, rui_bench_fleet_clients(b, classes, err), err));
         }
     }
+    if (ru_bench_wants(b, RUI_BENCH_FLEET_STRUCK)) {
+        RU_TRY(or_told(b, RUI_BENCH_FLEET_STRUCK, rui_bench_fleet_struck(b, err), err));
+    }
     RU_TRY(ru_bench_wants(b, "points lost where 20 % of clients turn signs") ? signs(b, err)
                                                                              : RU_OK);
     RU_TRY(ru_bench_wants(b, "round of 90 of 100 clients with masks, 10 killed")

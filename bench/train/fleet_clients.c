@@ -1,6 +1,7 @@
 /* Fifty clients as processes, ten each with 40, 20, 10, 5 and 1 % of a core and at most five at
  * work, tiers beside any clients: time and accuracy, what `fed sim` says of the same clients with
- * the times that were measured, and what the formula says before.
+ * the times that were measured, and what the formula says before. And tiers whose clients are
+ * killed and become slower beside a server to which all of that is known from the begin.
  *
  * Source: chai-2020, whose clients need 84 ms of a core for a task: this machine's work is scaled,
  * and the factor printed. */
@@ -8,6 +9,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include "env/process/self.h"
 
 enum { CLIENTS = 50, SPEEDS = 5, PER_ROUND = 5, DIGITS = 10, ROUNDS = 100, ROUNDS_QUICK = 30 };
+enum { KILLED = 5, SLOWER = 0 /* of the speeds */, STRUCK_TURNS = 3 };
 enum { SIDES = 2, NAME_BYTES = 32, EACH_BYTES = NAME_BYTES + 16 };
 
 static const uint32_t percent[SPEEDS] = {40, 20, 10, 5, 1};
@@ -37,6 +40,7 @@ typedef struct rig {
     rui_fleet fleet;
     ru_arena *arena;
     uint32_t classes, rounds;
+    bool struck; /* a speed is half of what it was */
     ru_group *group[CLIENTS];
     uint32_t owner[40000]; /* of each sample of train.csv */
     uint32_t samples;
@@ -153,12 +157,19 @@ static const char *job_of(const rig *r)
 /* -- processes ------------------------------------------------------------------------------------
  */
 
+static ru_group_limits limits_of(const rig *r, uint32_t k)
+{
+    bool slower = r->struck && k % SPEEDS == SLOWER;
+    return (ru_group_limits){.cpu_quota_ns =
+                                 percent[k % SPEEDS] * INT64_C(1000000) / (slower ? 2 : 1),
+                             .cpu_period_ns = 100000000,
+                             .alone = true};
+}
+
 static ru_status start_client(rig *r, uint32_t k, ru_err *err)
 {
     ru_group **g = &r->group[k];
-    const ru_group_limits limits = {.cpu_quota_ns = percent[k % SPEEDS] * INT64_C(1000000),
-                                    .cpu_period_ns = 100000000,
-                                    .alone = true};
+    const ru_group_limits limits = limits_of(r, k);
     const char *name = ru_arena_printf(r->arena, "%s%lld%02u", groups, (long long)ru_self_pid(), k);
     RU_TRY(ru_group_make(name, &limits, NULL, NULL, g, err));
     RU_TRY(rui_fleet_join(&r->fleet, k, NULL, err));
@@ -360,7 +371,76 @@ static ru_status rows(rig *r, ru_err *err)
     return RU_OK;
 }
 
-ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err)
+/* -- clients that are killed, and clients that become slower --------------------------------------
+ */
+
+/* One client in ten dies; those of one speed get half as much of a core. */
+static ru_status strike(rig *r, ru_err *err)
+{
+    r->struck = true;
+    for (uint32_t k = 0; k < CLIENTS; k++) {
+        const ru_group_limits limits = limits_of(r, k);
+        if (k < KILLED) {
+            ru_process_kill(r->fleet.client[k], SIGKILL);
+        } else if (k % SPEEDS == SLOWER) {
+            RU_TRY(ru_group_set(r->group[k], &limits, err));
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status until_round(const rig *r, uint32_t want, ru_err *err)
+{
+    const char *line = "";
+    uint32_t rounds = 0;
+    double seconds;
+    while (rounds < want) {
+        ru_status st = ru_process_line(r->fleet.server, INT64_C(50000000), &line, err);
+        RU_TRY(st == RU_E_AGAIN ? RU_OK : st);
+        if (st == RU_OK && line == NULL) {
+            return RU_FAIL(err, RU_E_USER, "rubato fed serve ended before round %u", want);
+        }
+        RU_TRY(rui_fleet_look(&r->fleet, 0, &rounds, &seconds, err));
+    }
+    return RU_OK;
+}
+
+/* The last round has those who live, and nobody else. */
+static ru_status check_there(const rig *r, ru_err *err)
+{
+    char *text;
+    int64_t n, there = 0;
+    RU_TRY(ru_file_read(r->fleet.lines, 0, r->arena, &text, &n, err));
+    for (const char *at = text; (at = strstr(at, "\"there\":")) != NULL; at++) {
+        there = strtoll(at + strlen("\"there\":"), NULL, 10);
+    }
+    return there == CLIENTS - KILLED
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USER, "%lld clients were there at last, expected %d",
+                         (long long)there, CLIENTS - KILLED);
+}
+
+/* The seconds of the rounds from the strike on; known: it was before the first one. */
+static ru_status run_struck(rig *r, bool known, double *seconds, ru_err *err)
+{
+    uint32_t at = r->rounds / 3, rounds;
+    const char *const set[] = {
+        "federated.method=adaptive", "federated.tiers=5",
+        ru_arena_printf(r->arena, "federated.clients_min=%d", known ? CLIENTS - KILLED : CLIENTS)};
+    r->struck = known;
+    ru_status st = rui_fleet_serve(&r->fleet, set, RU_ARRAY_LEN(set), err);
+    for (uint32_t k = known ? KILLED : 0; k < CLIENTS && st == RU_OK; k++) {
+        st = start_client(r, k, err);
+    }
+    st = st == RU_OK ? until_round(r, at, err) : st;
+    st = st == RU_OK && !known ? strike(r, err) : st;
+    st = st == RU_OK ? rui_fleet_wait(&r->fleet, err) : st;
+    end_clients(r);
+    st = st == RU_OK ? check_there(r, err) : st;
+    return st == RU_OK ? rui_fleet_look(&r->fleet, at, &rounds, seconds, err) : st;
+}
+
+static ru_status new_rig(ru_bench *b, uint32_t classes, rig **out, ru_err *err)
 {
     rig *r = RU_NEW(b->arena, rig, 1);
     if (r == NULL) {
@@ -370,10 +450,39 @@ ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err)
                .arena = b->arena,
                .classes = classes,
                .rounds = b->quick ? ROUNDS_QUICK : ROUNDS};
+    *out = r;
     (void)ru_group_sweep(groups, NULL); /* of a benchmark that was killed */
     RU_TRY(rui_fleet_open(&r->fleet, job_of(r), err));
     RU_TRY(make_data(r, err));
-    RU_TRY(deal(r, err));
+    return deal(r, err);
+}
+
+ru_status rui_bench_fleet_struck(ru_bench *b, ru_err *err)
+{
+    rig *r;
+    double s[SIDES][STRUCK_TURNS];
+    uint32_t turns = b->quick ? 1 : STRUCK_TURNS;
+    RU_TRY(new_rig(b, 2, &r, err));
+    for (uint32_t k = 0; k < turns; k++) {
+        RU_TRY(run_struck(r, false, &s[0][k], err));
+        RU_TRY(run_struck(r, true, &s[1][k], err));
+    }
+    const ru_bench_row row = {.name =
+                                  ru_arena_printf(b->arena, RUI_BENCH_FLEET_STRUCK ", %u rounds",
+                                                  r->rounds - r->rounds / 3),
+                              .unit = "s",
+                              .lower = true,
+                              .goal = 1 / 1.15,
+                              .peer = "known from the begin (oracle)",
+                              .ours = ru_bench_stat_of(s[0], turns),
+                              .theirs = ru_bench_stat_of(s[1], turns)};
+    return ru_bench_add(b, &row, err);
+}
+
+ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err)
+{
+    rig *r;
+    RU_TRY(new_rig(b, classes, &r, err));
     for (uint32_t k = 0; k < SIDES; k++) {
         RU_TRY(run_side(r, k, err));
     }
