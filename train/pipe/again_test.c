@@ -100,4 +100,49 @@ static void test_slow_worker(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(train_again, cmocka_unit_test(test_all_cuts), cmocka_unit_test(test_slow_worker))
+/* Four towers of 8 ms, forward and back; a device that gets slow keeps one of them. */
+static void test_other_devices(void **state)
+{
+    (void)state;
+    static const char asked[] =
+        "{\"method\":\"search\",\"latency\":\"1us\",\"bytes_per_s\":1e9,\"byte_ns\":0,"
+        "\"devices\":[{\"name\":\"device 1\",\"memory\":0,\"speed\":1},"
+        "{\"name\":\"device 2\",\"memory\":0,\"speed\":1}],\"ops\":["
+        "{\"name\":\"a\",\"time\":\"3ms\",\"group\":0},{\"name\":\"b\",\"time\":\"3ms\",\"group\":"
+        "1},"
+        "{\"name\":\"c\",\"time\":\"3ms\",\"group\":2},{\"name\":\"d\",\"time\":\"3ms\",\"group\":"
+        "3},"
+        "{\"name\":\"a back\",\"time\":\"5ms\",\"group\":0},"
+        "{\"name\":\"b back\",\"time\":\"5ms\",\"group\":1},"
+        "{\"name\":\"c back\",\"time\":\"5ms\",\"group\":2},"
+        "{\"name\":\"d back\",\"time\":\"5ms\",\"group\":3}],\"edges\":["
+        "{\"from\":0,\"to\":4,\"bytes\":0},{\"from\":1,\"to\":5,\"bytes\":0},"
+        "{\"from\":2,\"to\":6,\"bytes\":0},{\"from\":3,\"to\":7,\"bytes\":0}]}";
+    static const ru_conf_pair halves[] = {{"a", 1}, {"b", 1}, {"c", 2}, {"d", 2}};
+    const ru_conf_pairs now = {.at = halves, .n = 4}, part = {.at = halves, .n = 3};
+    const double slow[] = {1, 1.0 / 3};
+    double was_s = 0;
+    ru_units_choice c, same;
+    ru_err err = {0};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    assert_ok(ru_units_again(asked, &now, slow, 2, &arena, &was_s, &c, &err), err);
+    assert_true(was_s > 0.0479 && was_s < 0.0481);
+    assert_true(c.step_s > 0.0239 && c.step_s < 0.0241);
+    assert_int_equal(c.used, 2);
+    uint32_t ones = 0;
+    for (uint32_t k = 0; k < c.devices.n; k++) {
+        ones += c.devices.at[k].value == 1;
+    }
+    assert_int_equal(ones, 3);
+    assert_int_equal(c.back.n, 4);
+    assert_ok(ru_units_again(c.asked, &c.devices, NULL, 2, &arena, &was_s, &same, &err), err);
+    assert_true(was_s == c.step_s && same.step_s == c.step_s); /* its text keeps the speeds */
+    assert_ok(ru_units_again(asked, NULL, NULL, 4, &arena, NULL, &c, &err), err);
+    assert_true(c.used == 4 && c.step_s > 0.0079 && c.step_s < 0.0081);
+    assert_int_equal(ru_units_again(asked, &part, NULL, 2, &arena, &was_s, &c, &err), RU_E_MISSING);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_again, cmocka_unit_test(test_all_cuts), cmocka_unit_test(test_other_devices),
+         cmocka_unit_test(test_slow_worker))

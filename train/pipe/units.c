@@ -278,8 +278,7 @@ static int64_t together_ns(const rui_units *a)
     return sum;
 }
 
-/* Equal ones in the order of the model. */
-static void by_start(const int64_t *start_ns, uint32_t n, uint32_t *order)
+void rui_units_by_start(const int64_t *start_ns, uint32_t n, uint32_t *order)
 {
     for (uint32_t k = 0; k < n; k++) {
         uint32_t to = k;
@@ -300,8 +299,8 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
     if (behind == NULL || at == NULL || order == NULL || device == NULL) {
         return full(err);
     }
-    by_start(p->start_ns, n, order);
-    by_start(p->start_ns + n, n, device);
+    rui_units_by_start(p->start_ns, n, order);
+    rui_units_by_start(p->start_ns + n, n, device);
     for (uint32_t k = 0; k < n; k++) {
         behind[k] = a->placed.name[device[k]];
     }

@@ -49,6 +49,8 @@ int64_t ru_units_share(const ru_job *job, uint32_t workers, ru_arena *arena);
  * arena and use it. */
 typedef struct rui_units rui_units;
 struct rui_meter;
+/* order [n]: by start_ns; equal ones in the order of the model. */
+void rui_units_by_start(const int64_t *start_ns, uint32_t n, uint32_t *order);
 RU_MUST_USE ru_status rui_units_measure(struct rui_meter *m, rui_units **out, ru_err *err);
 /* Where devices of memory_bytes (0: no bound) have them. Errors: RU_E_INFEASIBLE when they do not
  * fit; those of the policy. */
