@@ -249,8 +249,14 @@ void ru_shell_number(ru_shell *h, uint32_t number, bool takes_state)
 
 void ru_shell_tell_view(const ru_shell *h)
 {
-    const ru_view *v = ru_member_view(ru_node_member(h->timers.node));
-    ru_msg m = {.kind = RU_MSG_VIEW, .view = {.epoch = v->epoch}};
+    const ru_member *member = ru_node_member(h->timers.node);
+    const ru_view *v = ru_member_view(member);
+    ru_member_wanted w;
+    ru_msg m = {.kind = RU_MSG_VIEW, .view = {.epoch = v->epoch, .spares = -1}};
+    if (ru_member_leads(member)) {
+        ru_member_wanted_get(member, &w);
+        m.view.spares = w.n_joining;
+    }
     RU_CHECK(v->n <= RU_MSG_NUMBERS_MAX);
     for (uint32_t k = 0; k < v->n; k++) {
         m.view.numbers[m.view.n++] = v->at[k].number;

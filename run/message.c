@@ -147,7 +147,8 @@ static const field number_fields[] = {{"number", I64, AT(number, number), 0}};
 static const field view_fields[] = {{"epoch", I64, AT(view, epoch), 0},
                                     {"numbers", NUMBERS, AT(view, n), 0},
                                     {"last", I64, AT(view, last), 0},
-                                    {"address", TEXT, AT(view, address), 127}};
+                                    {"address", TEXT, AT(view, address), 127},
+                                    {"spares", I64, AT(view, spares), 0}};
 
 #define KIND(s, json, version)                              \
     {                                                       \
@@ -163,7 +164,7 @@ static const kind kinds[RU_MSG_KINDS] = {
     [RU_MSG_PROGRESS] = KIND(progress, NULL, 1),
     [RU_MSG_ADDRESS] = KIND(address, NULL, 1),
     [RU_MSG_NUMBER] = KIND(number, NULL, 1),
-    [RU_MSG_VIEW] = KIND(view, NULL, 1),
+    [RU_MSG_VIEW] = KIND(view, NULL, 2),
 };
 
 /* Every message is a member of the same union, so all begin at its address. */

@@ -96,6 +96,7 @@ typedef struct ru_msg_view { /* of the membership, as this worker has it */
     uint32_t numbers[RU_MSG_NUMBERS_MAX]; /* of its members */
     int64_t last;                         /* the one that came last, without this worker; 0: none */
     const char *address;                  /* of that one */
+    int64_t spares;                       /* of its leader: who waits to join; may be absent */
 } ru_msg_view;
 
 typedef struct ru_msg {

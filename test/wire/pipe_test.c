@@ -9,10 +9,12 @@
 #include "sim/process.h"
 #include "test/test.h"
 
-enum { STAGES = 4, PIECES = 200, AHEAD = 3, SEEDS = 60 };
+enum { STAGES = 4, SPARES = 2, PIECES = 200, AHEAD = 3, SEEDS = 60 };
 
 typedef struct world {
     ru_sim *sim;
+    uint32_t spares;  /* of the stages that are those of who joins later */
+    uint32_t waiting; /* as the leader was told */
     struct process {
         struct world *world;
         ru_sim_process process;
@@ -24,7 +26,7 @@ typedef struct world {
         ru_status status;
         char text[256];
         uint64_t in[AHEAD], out[PIECES];
-    } at[STAGES];
+    } at[STAGES + SPARES];
 } world;
 
 /* Link k leads from stage k to stage k + 1. */
@@ -65,7 +67,7 @@ static void arrived(struct process *p, uint32_t number, ru_time now, ru_effects 
         forward(p, number, value + 1, now, fx);
         return;
     }
-    ru_pipe_decide(p->pipe, &number, sizeof number, fx);
+    ru_pipe_decide(p->pipe, &number, sizeof number, now, fx);
     if (number + 1 == PIECES) {
         ru_pipe_end(p->pipe, RU_OK, "done", now, fx);
     }
@@ -79,6 +81,7 @@ static void news(void *self, const ru_pipe_news *n, ru_time now)
     switch (n->what) {
     case RU_PIPE_VIEW:
         p->viewed = true;
+        assert_int_equal(n->b, 77); /* the leader says it to all */
         p->stage = (uint32_t)n->a;
         ru_pipe_links(p->pipe, links, STAGES - 1);
         for (uint32_t k = 0; k < AHEAD && p->stage > 0; k++) {
@@ -107,6 +110,9 @@ static void news(void *self, const ru_pipe_news *n, ru_time now)
         break;
     case RU_PIPE_STOP:
         break;
+    case RU_PIPE_SPARES:
+        p->world->waiting = (uint32_t)n->a;
+        break;
     case RU_PIPE_ENDED:
         assert_false(p->ended);
         p->ended = true;
@@ -129,7 +135,7 @@ static void begin(void *self, uint64_t arg)
     ru_node_start(p->node, ru_sim_now(p->world->sim));
 }
 
-static void add(world *w, uint32_t k)
+static void add(world *w, uint32_t k, bool later)
 {
     struct process *p = &w->at[k];
     ru_err err;
@@ -148,37 +154,50 @@ static void add(world *w, uint32_t k)
                  .streams_max = 64,
                  .slots_max = 64},
         .link = p->process.link,
-        .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = STAGES},
+        .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = STAGES + SPARES},
         .timers = {ru_sim_process_timer, ru_sim_process_timer_off, &p->process},
     };
     o.member.self.node = self;
+    o.member.self.number = later ? RU_MEMBER_LATER : 0;
     snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
     assert_ok(ru_node_open(&o, &p->process.arena, &p->node, &err), err);
     ru_sim_process_user(&p->process, ru_node_link_user(p->node));
-    const ru_pipe_options po = {
-        .node = p->node, .self = self, .n = STAGES, .news = news, .news_self = p};
+    const ru_pipe_options po = {.node = p->node,
+                                .self = self,
+                                .n = STAGES,
+                                .spares = w->spares,
+                                .after = 77,
+                                .news = news,
+                                .news_self = p};
     assert_ok(ru_pipe_open(&po, &p->process.arena, &p->pipe, &err), err);
     ru_sim_process_at(&p->process, ru_sim_now(w->sim), begin, p, 0);
 }
 
 /* How many of the living ended well. */
-static uint32_t run_seed(uint64_t seed, const ru_sim_chaos *chaos, uint64_t *hash)
+static uint32_t run_seed(uint64_t seed, const ru_sim_chaos *chaos, uint64_t *hash, uint32_t more,
+                         uint32_t spares)
 {
     static world w;
     ru_err err;
+    uint32_t all = STAGES + more - spares;
     memset(&w, 0, sizeof w);
-    const ru_sim_options so = {.seed = seed, .nodes_max = STAGES};
+    w.spares = spares;
+    const ru_sim_options so = {.seed = seed, .nodes_max = STAGES + SPARES};
     assert_ok(ru_sim_open(&so, &w.sim, &err), err);
-    for (uint32_t k = 0; k < STAGES; k++) {
-        add(&w, k);
+    for (uint32_t k = 0; k < all; k++) {
+        add(&w, k, k >= STAGES - spares);
     }
     if (chaos != NULL) {
         ru_sim_chaos_start(w.sim, chaos);
     }
     assert_ok(ru_sim_run(w.sim, (ru_time){INT64_C(60000000000)}, &err), err);
     uint32_t well = 0;
-    for (uint32_t k = 0; k < STAGES; k++) {
+    for (uint32_t k = 0; k < all; k++) {
         const struct process *p = &w.at[k];
+        if (chaos == NULL && !p->viewed) { /* it waited, and hears of the end */
+            assert_true(p->ended && p->status == RU_OK);
+            well++;
+        }
         if (!ru_sim_alive(w.sim, p->process.node) || !p->viewed) {
             continue;
         }
@@ -191,11 +210,12 @@ static uint32_t run_seed(uint64_t seed, const ru_sim_chaos *chaos, uint64_t *has
         well += p->status == RU_OK;
     }
     *hash = ru_sim_hash(w.sim);
-    for (uint32_t k = 0; k < STAGES; k++) {
+    assert_true(chaos != NULL || w.waiting == all - STAGES);
+    for (uint32_t k = 0; k < all; k++) {
         ru_node_close(w.at[k].node);
     }
     ru_sim_close(w.sim);
-    for (uint32_t k = 0; k < STAGES; k++) {
+    for (uint32_t k = 0; k < all; k++) {
         ru_sim_process_fini(&w.at[k].process);
     }
     return well;
@@ -205,8 +225,8 @@ static void pieces_go_through_in_order(void **state)
 {
     (void)state;
     uint64_t first, again;
-    assert_int_equal(run_seed(3, NULL, &first), STAGES);
-    assert_int_equal(run_seed(3, NULL, &again), STAGES);
+    assert_int_equal(run_seed(3, NULL, &first, 0, 0), STAGES);
+    assert_int_equal(run_seed(3, NULL, &again, 0, 0), STAGES);
     assert_true(first == again);
 }
 
@@ -217,7 +237,7 @@ static void short_cuts_are_mended(void **state)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         uint64_t hash;
         const ru_sim_chaos c = {.jitter_ns = 2000000, .until = {2000000000}};
-        assert_int_equal(run_seed(seed, &c, &hash), STAGES);
+        assert_int_equal(run_seed(seed, &c, &hash, 0, 0), STAGES);
     }
 }
 
@@ -233,10 +253,23 @@ static void all_who_live_learn_of_the_end(void **state)
                                 .jitter_ns = 1000000,
                                 .keep_alive = 1,
                                 .until = {1000000000}};
-        well += run_seed(seed, &c, &hash) == STAGES;
+        well += run_seed(seed, &c, &hash, 0, 0) == STAGES;
     }
     assert_true(well < SEEDS); /* some were disturbed */
 }
 
+/* Who joins later has no stage unless it takes one of those that are missing from the start. */
+static void spares_wait_or_take_places(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        uint64_t hash;
+        assert_int_equal(run_seed(seed, NULL, &hash, 2, 0), STAGES + 2); /* two wait */
+        assert_int_equal(run_seed(seed, NULL, &hash, 1, 1), STAGES);     /* one is missing */
+        assert_int_equal(run_seed(seed, NULL, &hash, 3, 2), STAGES + 1); /* two are, of three */
+    }
+}
+
 RU_TESTS(test_pipe, cmocka_unit_test(pieces_go_through_in_order),
-         cmocka_unit_test(short_cuts_are_mended), cmocka_unit_test(all_who_live_learn_of_the_end))
+         cmocka_unit_test(spares_wait_or_take_places), cmocka_unit_test(short_cuts_are_mended),
+         cmocka_unit_test(all_who_live_learn_of_the_end))

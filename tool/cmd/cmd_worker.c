@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "comm/member/member.h"
+#include "env/clock.h"
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/process.h"
@@ -18,6 +19,7 @@
 #include "run/message.h"
 #include "tool/cmd.h"
 #include "train/worker/worker_app.h"
+#include "train/worker/worker_pipe.h"
 
 static const ru_opt opts[] = {
     RU_OPT(TEXT, "join", "HOST:PORT", "address of any worker of the running job"),
@@ -75,6 +77,8 @@ static const ru_opt opts[] = {
         "of a pipeline or a placed step on several hosts: only the worker that leads has copies"),
     RU_OPT(I64, "after", "STEP", "... and gives all others their state after this step", .def = "0",
            RU_IN(0, 1e15)),
+    RU_OPT(I64, "spares", "N", "of its founders, those that joined the job before", .def = "0",
+           RU_IN(0, RU_WORKERS_MAX)),
     RU_OPT(I64, "generation", "N",
            "number of this start of the job: the worker ends before it saves if OUT/generation is "
            "higher; 0: not checked",
@@ -93,6 +97,9 @@ static const ru_example examples[] = {
     {"rubato worker --join 10.0.0.5:4000 --token-file token --listen :4001",
      "use one fixed port, for a firewall that allows only one"},
 };
+
+enum { AGAIN_MAX = 300 }; /* a minute: fewer workers may measure layers first */
+#define AGAIN_NS INT64_C(200000000)
 
 static void say(const ru_msg *m)
 {
@@ -353,6 +360,33 @@ static ru_status work(ru_worker_options *wo, const ru_app_job_file *app, ru_work
     }
 }
 
+/* The workers of a pipeline or placed step start again at the same address, so whoever joined asks
+ * there for the job, which may be divided anew, and waits again. False: nobody answers there, or
+ * the same job refused this worker, so the error stays. */
+static bool ask_again(const ru_worker_options *wo, const char *token, ru_job *job, ru_arena *arena,
+                      ru_status st)
+{
+    ru_err ignored;
+    ru_job now = {0};
+    const char *yaml, *out;
+    ru_text a = ru_text_arena(arena), b = ru_text_arena(arena);
+    bool is = false;
+    for (uint32_t k = 0; k < AGAIN_MAX && !is && ru_self_stop_asked() == 0; k++) {
+        ru_clock_pause(AGAIN_NS);
+        is = ru_ask_job(wo->shell.join, (const uint8_t *)token, (uint32_t)strlen(token), arena,
+                        &yaml, &out, &ignored) == RU_OK &&
+             ru_job_parse("job", yaml, arena, &now, &ignored) == RU_OK;
+    }
+    now.train.threads = job->train.threads;
+    ru_job_dump(job, NULL, &a);
+    ru_job_dump(&now, NULL, &b);
+    if (!is || (st == RU_E_CONFIG && strcmp(a.p, b.p) == 0)) {
+        return false;
+    }
+    *job = now;
+    return true;
+}
+
 /* By its option, or by the job. */
 static ru_status tier_of(ru_cmd_in *in, const ru_job *job, const char *join, bool *transient,
                          ru_err *err)
@@ -372,7 +406,9 @@ static ru_status tier_of(ru_cmd_in *in, const ru_job *job, const char *join, boo
 /* How it ended, for people. */
 static void say_how(ru_status st, const ru_worker_result *result, bool launched)
 {
-    if (st == RU_OK && result->number == 0) {
+    if (st == RU_OK && result->spare && !result->left) {
+        (void)fprintf(stderr, "the job has ended; this worker was a spare\n");
+    } else if (st == RU_OK && result->number == 0) {
         (void)fprintf(stderr, "gave up joining\n");
     } else if (st == RU_OK && !launched) {
         (void)fprintf(stderr, "%s after step %lld\n",
@@ -381,11 +417,26 @@ static void say_how(ru_status st, const ru_worker_result *result, bool launched)
     }
 }
 
-static void take_sets(const ru_cmd_in *in, ru_worker_options *wo)
+static void take_numbers(const ru_cmd_in *in, ru_worker_options *wo)
 {
+    wo->founders = (uint32_t)ru_cmd_i64(in, "founders");
+    wo->n_min = (uint32_t)ru_cmd_i64(in, "min");
+    wo->n_begin = (uint32_t)ru_cmd_i64(in, "begin");
     wo->sets = ru_cmd_text(in, "sets");
     wo->far = ru_cmd_flag(in, "far");
     wo->after = ru_cmd_i64(in, "after");
+    wo->spares = (uint32_t)ru_cmd_i64(in, "spares");
+}
+
+static void say_where(const ru_worker_options *wo, bool launched)
+{
+    if (!launched) {
+        (void)fprintf(stderr, "joining %s; results go to %s\n", wo->shell.join, wo->train.out);
+    }
+    if (wo->shell.newcomer && ru_pipe_job_is(wo->train.job)) {
+        (void)fprintf(stderr, "waits as a spare until a worker is lost, or a step with one more is "
+                              "predicted to be faster\n");
+    }
 }
 
 static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *result, ru_err *err)
@@ -439,24 +490,22 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
                   .address = tells->messages || told ? say_address : NULL,
                   .member = launched && !told ? say_number : tell_number,
                   .self = tells},
-        .founders = (uint32_t)ru_cmd_i64(in, "founders"),
-        .n_min = (uint32_t)ru_cmd_i64(in, "min"),
-        .n_begin = (uint32_t)ru_cmd_i64(in, "begin"),
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
         .weights = ru_cmd_text(in, "weights"),
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
     };
-    take_sets(in, &wo);
-    if (!launched) {
-        (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);
-    }
+    take_numbers(in, &wo);
+    say_where(&wo, launched);
     ru_self_stop_watch();
     if (told) { /* an agent sends SIGTERM, and who ends the agent's group may send another one */
         ru_self_stop_patient();
     }
-    ru_status st = work(&wo, &app, result, err);
+    ru_status st;
+    do {
+        st = work(&wo, &app, result, err);
+    } while (st != RU_OK && result->start_again && ask_again(&wo, token, &job, in->arena, st));
     ru_self_stop_unwatch();
     say_how(st, result, launched);
     return st;

@@ -37,6 +37,7 @@ struct ru_pipe {
     bool *ready;       /* [n] leader */
     uint32_t epoch;    /* 0: no view yet */
     uint32_t stage;
+    uint32_t spares; /* as was told */
     bool leads, ended;
 };
 
@@ -57,6 +58,17 @@ static void to_others(const ru_pipe *p, uint32_t what, const void *data, int64_t
         if (k != p->stage) {
             ru_fx_send(fx, p->nodes[k], what, data, size_bytes);
         }
+    }
+}
+
+/* Those who wait are wanted, but not in the view. */
+static void to_spares(const ru_pipe *p, uint32_t what, const void *data, int64_t size_bytes,
+                      ru_effects *fx)
+{
+    ru_member_wanted w;
+    ru_member_wanted_get(p->member, &w);
+    for (uint32_t k = w.n - w.n_joining; k < w.n; k++) {
+        ru_fx_send(fx, w.at[k].node, what, data, size_bytes);
     }
 }
 
@@ -94,6 +106,7 @@ void ru_pipe_end(ru_pipe *p, ru_status st, const char *text, ru_time now, ru_eff
     }
     if (p->leads) {
         to_others(p, END, buf, ru_wire_size(&w), fx);
+        to_spares(p, END, buf, ru_wire_size(&w), fx);
         ended(p, st, text, now);
     } else if (p->epoch > 0 && st != RU_OK) {
         ru_fx_send(fx, leader(p), FAIL, buf, ru_wire_size(&w)); /* END comes back */
@@ -121,8 +134,22 @@ static void lost(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
 
 /* -- members ----------------------------------------------------------------------------------- */
 
+static void count_spares(ru_pipe *p, const ru_member_wanted *w, ru_time now)
+{
+    if (p->leads && w->n_joining != p->spares) {
+        p->spares = w->n_joining;
+        tell(p, &(ru_pipe_news){.what = RU_PIPE_SPARES, .a = p->spares}, now);
+    }
+}
+
+/* The first view has all who were started for it. Those who joined later are wanted from then on,
+ * and the second one has as many of them as are missing. */
 static void install(ru_pipe *p, ru_time now, ru_effects *fx)
 {
+    bool first = ru_member_view(p->member)->n == 0;
+    uint32_t n = first ? p->opt.n - p->opt.spares : p->opt.n;
+    uint8_t blob[8];
+    ru_wire_out after = ru_wire_out_into(blob, sizeof blob);
     ru_member_wanted w;
     ru_node_id nodes[256];
     ru_member_wanted_get(p->member, &w);
@@ -134,13 +161,15 @@ static void install(ru_pipe *p, ru_time now, ru_effects *fx)
             }
         }
     }
-    if (p->epoch > 0 || w.n < p->opt.n || p->opt.n > RU_ARRAY_LEN(nodes)) {
+    count_spares(p, &w, now);
+    if (p->epoch > 0 || w.n < n || n > RU_ARRAY_LEN(nodes)) {
         return;
     }
-    for (uint32_t k = 0; k < p->opt.n; k++) {
+    for (uint32_t k = 0; k < n; k++) {
         nodes[k] = w.at[k].node;
     }
-    (void)ru_member_install(p->member, nodes, p->opt.n, "", 0, now, fx);
+    ru_wire_put_u64(&after, (uint64_t)p->opt.after);
+    (void)ru_member_install(p->member, nodes, n, blob, ru_wire_size(&after), now, fx);
 }
 
 static void take_view(ru_pipe *p, ru_time now)
@@ -157,9 +186,11 @@ static void take_view(ru_pipe *p, ru_time now)
         p->numbers[stage] = v->at[k].number;
         p->stage = ru_node_is(v->at[k].node, p->opt.self) ? stage : p->stage;
     }
+    ru_wire_in after = ru_wire_in_from(v->blob, v->blob_bytes);
     p->epoch = v->epoch;
     p->leads = ru_node_is(v->leader, p->opt.self);
-    tell(p, &(ru_pipe_news){.what = RU_PIPE_VIEW, .a = p->stage}, now);
+    tell(p, &(ru_pipe_news){.what = RU_PIPE_VIEW, .a = p->stage, .b = (int64_t)ru_wire_u64(&after)},
+         now);
 }
 
 static void is_ready(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
@@ -196,10 +227,13 @@ void ru_pipe_stop(ru_pipe *p, ru_time now, ru_effects *fx)
     }
 }
 
-void ru_pipe_decide(ru_pipe *p, const void *data, int64_t size_bytes, ru_effects *fx)
+void ru_pipe_decide(ru_pipe *p, const void *data, int64_t size_bytes, ru_time now, ru_effects *fx)
 {
     RU_CHECK(p->leads && size_bytes <= RU_PIPE_DECISION_MAX);
     if (!p->ended) {
+        ru_member_wanted w;
+        ru_member_wanted_get(p->member, &w);
+        count_spares(p, &w, now); /* nobody tells when a spare is gone */
         to_others(p, DECIDE, data, size_bytes, fx);
     }
 }
@@ -315,6 +349,7 @@ static uint32_t stage_of(const ru_pipe *p, ru_node_id node)
     return p->epoch > 0 ? k : p->opt.n;
 }
 
+/* FAIL, or END. */
 static void told_end(ru_pipe *p, const ru_event *ev, ru_time now, ru_effects *fx)
 {
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
@@ -340,7 +375,14 @@ static void hear(ru_pipe *p, const ru_event *ev, ru_effects *fx)
     uint32_t from = stage_of(p, ev->node);
     bool leads = from + 1 == p->opt.n; /* the sender */
     ru_member_heard(p->member, ev->node, ev->now);
-    if (from >= p->opt.n || p->ended) {
+    if (p->ended) {
+        return;
+    }
+    if (p->epoch == 0 && ev->what == END) { /* this one is a spare */
+        told_end(p, ev, ev->now, fx);
+        return;
+    }
+    if (from >= p->opt.n) {
         return;
     }
     if (ev->what == READY && p->leads) {

@@ -6,6 +6,7 @@
  *   step:    links carry numbered pieces of fixed size from one member to another
  *   leader:  DECIDE --> all: what follows a step, in order       owner: in the order they come
  *   a member is lost, or says FAIL: leader: END --> all
+ *   who joins later is a spare: the leader counts it, and it hears END too
  *
  * The leader has the last stage, so loss and decisions are in one process; the others follow in
  * the order of their numbers. A piece that is sent has been posted before, or is posted soon: who
@@ -19,7 +20,7 @@
 
 typedef struct ru_pipe ru_pipe;
 
-enum { RU_PIPE_DECISION_MAX = 64, RU_PIPE_LINKS_MAX = 1 << 14 };
+enum { RU_PIPE_DECISION_MAX = 64, RU_PIPE_LINKS_MAX = 1 << 14, RU_PIPE_SPARES_MAX = 8 };
 
 typedef struct ru_pipe_link {
     uint32_t from, to; /* stages */
@@ -29,12 +30,13 @@ typedef struct ru_pipe_link {
 } ru_pipe_link;
 
 typedef enum ru_pipe_what {
-    RU_PIPE_VIEW,    /* all are there; a: the stage of this process */
+    RU_PIPE_VIEW,    /* all are there; a: the stage of this process, b: `after` of the leader */
     RU_PIPE_GO,      /* all are ready */
     RU_PIPE_SENT,    /* a: link, b: number; its memory is free */
     RU_PIPE_ARRIVED, /* a: link, b: number */
     RU_PIPE_DECIDED, /* not the leader: data [a] of ru_pipe_decide */
     RU_PIPE_STOP,    /* leader: somebody asks for the job's end */
+    RU_PIPE_SPARES,  /* leader: a: how many spares wait now */
     RU_PIPE_ENDED,   /* the job is over for this process: status, text */
 } ru_pipe_what;
 
@@ -53,6 +55,8 @@ typedef struct ru_pipe_options {
     const uint32_t *stage_of; /* [n] for people; NULL: each stage has one worker */
     const char *called;       /* what people call it; NULL: "stage" */
     uint32_t stages;          /* for people; 0: n */
+    uint32_t spares;          /* leader: of the n, those that joined later */
+    int64_t after;            /* leader: the step after which all go on */
     void (*news)(void *self, const ru_pipe_news *news, ru_time now);
     void *news_self;
 } ru_pipe_options;
@@ -69,7 +73,7 @@ void ru_pipe_post(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
                   ru_effects *fx);
 void ru_pipe_ready(ru_pipe *p, ru_time now, ru_effects *fx);
 /* The leader says it to all others. */
-void ru_pipe_decide(ru_pipe *p, const void *data, int64_t size_bytes, ru_effects *fx);
+void ru_pipe_decide(ru_pipe *p, const void *data, int64_t size_bytes, ru_time now, ru_effects *fx);
 /* Ask the leader for the job's end. */
 void ru_pipe_stop(ru_pipe *p, ru_time now, ru_effects *fx);
 /* What this process does failed, or, of the leader, the job is over (RU_OK): all end. */

@@ -29,6 +29,8 @@ typedef struct ru_worker_options {
     const char *sets;  /* file of train/pipe/sets.h of a pipeline or placed step; NULL: none */
     bool far;          /* only the worker that leads has it, and copies the state of all */
     int64_t after; /* far: all go on after this step, with states from the leader; 0: they do not */
+    uint32_t
+        spares; /* of the founders of such a job: those that joined it before it started again */
     const char *weights; /* host:port where guests get this worker's weights; NULL: nowhere */
     uint64_t cores;      /* of the compute threads: bit k is core k; 0: wherever */
 } ru_worker_options;
@@ -36,11 +38,13 @@ typedef struct ru_worker_options {
 typedef struct ru_worker_result {
     bool reported; /* this worker led at the end and wrote the summary */
     ru_run_report_summary summary;
-    uint32_t number; /* that it had; 0: it never got in */
-    bool left;       /* by a stop signal; the others go on */
-    int64_t step;    /* done when it ended */
-    bool removed;    /* the others go on without it: it may join again ... */
-    char again[128]; /* ... through one of them, here */
+    uint32_t number;  /* that it had; 0: it never got in */
+    bool left;        /* by a stop signal; the others go on */
+    int64_t step;     /* done when it ended */
+    bool removed;     /* the others go on without it: it may join again ... */
+    char again[128];  /* ... through one of them, here */
+    bool spare;       /* of a pipeline or placed step: it never had a part */
+    bool start_again; /* ... the others were lost, or divide the model anew: it asks for the job */
 } ru_worker_result;
 
 /* What processes with the same token claim the run directory with (ru_train_dir). */

@@ -185,6 +185,7 @@ static void news(void *self, const ru_pipe_news *n, ru_time now)
         if (w->opt->train.messages) {
             ru_shell_tell_view(&w->shell);
         }
+        rui_sets_after(w, w->opt->shell.newcomer ? n->b : w->opt->after);
         w->told.seat = (uint32_t)n->a;
         set(w, &w->told.viewed);
         break;
@@ -201,6 +202,11 @@ static void news(void *self, const ru_pipe_news *n, ru_time now)
     case RU_PIPE_STOP:
         set(w, &w->told.stop);
         break;
+    case RU_PIPE_SPARES:
+        if (w->opt->train.messages) {
+            ru_shell_tell_view(&w->shell);
+        }
+        break;
     case RU_PIPE_ENDED:
         on_ended(w, n, now);
         break;
@@ -212,8 +218,12 @@ static void news(void *self, const ru_pipe_news *n, ru_time now)
 
 static void on_stop(void *self, bool all, ru_time now, ru_effects *fx)
 {
-    (void)all; /* a stage cannot leave alone */
-    ru_pipe_stop(((rui_pipe_worker *)self)->pipe, now, fx);
+    rui_pipe_worker *w = self;
+    if (all || !w->opt->shell.newcomer) { /* a stage cannot leave alone ... */
+        ru_pipe_stop(w->pipe, now, fx);
+    } else { /* ... but who came by itself: the others start again without it */
+        on_ended(w, &(ru_pipe_news){.status = RU_OK, .text = "left"}, now);
+    }
 }
 
 static void on_said(void *self, const void *element, ru_time now, ru_effects *fx)
@@ -231,7 +241,7 @@ static void on_said(void *self, const void *element, ru_time now, ru_effects *fx
         ru_pipe_post(w->pipe, x->link, x->number, rui_flow_span(w, x->link, x->number), now, fx);
         break;
     case RUI_PIPE_SAY_DECIDE:
-        ru_pipe_decide(w->pipe, &x->decision, sizeof x->decision, fx);
+        ru_pipe_decide(w->pipe, &x->decision, sizeof x->decision, now, fx);
         break;
     case RUI_PIPE_SAY_FAILED:
         ru_pipe_end(w->pipe, w->told.failed, w->told.why.text, now, fx);
@@ -248,9 +258,10 @@ static const ru_shell_ops shell_ops = {.stop = on_stop, .said = on_said};
 
 static void on_log(void *self, int level, const char *line, ru_time now)
 {
-    (void)self;
+    const rui_pipe_worker *w = self;
     (void)now;
-    level = level == RU_LOG_INFO ? RU_LOG_DEBUG : level;
+    bool waits = w->opt->shell.newcomer && w->shell.number == 0; /* as a spare does */
+    level = level == RU_LOG_INFO || waits ? RU_LOG_DEBUG : level;
     ru_log((ru_log_level)level, "train", "worker", "%s", line);
 }
 
@@ -371,9 +382,8 @@ static void put_links(rui_pipe_worker *w)
     }
     w->plan.fill = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
-        int64_t bytes = w->opt->after > 0 ? rui_sets_stage_bytes(&s->at[k].step.graph) : 0;
         for (uint32_t r = 0; r < workers[k]; r++) {
-            put_link(w, &(ru_pipe_link){.from = w->seats.n - 1, .to = first[k] + r}, bytes);
+            put_link(w, &(ru_pipe_link){.from = w->seats.n - 1, .to = first[k] + r}, 0);
         }
     }
 }
@@ -436,12 +446,12 @@ static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
     uint32_t stages = w->stages.n;
     rui_pipe_seats *s = &w->seats;
     bool placed = s->placed.n > 0;
-    *s = (rui_pipe_seats){.n = w->opt->founders,
+    *s = (rui_pipe_seats){.n = w->seats.n,
                           .workers = RU_NEW(w->arena, uint32_t, stages),
                           .first = RU_NEW(w->arena, uint32_t, stages),
-                          .place = RU_NEW(w->arena, uint32_t, w->opt->founders),
+                          .place = RU_NEW(w->arena, uint32_t, w->seats.n),
                           .called = placed ? "device" : "stage",
-                          .places = placed ? w->opt->founders : stages,
+                          .places = placed ? w->seats.n : stages,
                           .placed = s->placed};
     if (s->workers == NULL || s->first == NULL || s->place == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
@@ -525,7 +535,7 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
                                .n = j->placed.devices.n,
                                .back = j->placed.back.at,
                                .n_back = j->placed.back.n,
-                               .devices = w->opt->founders};
+                               .devices = w->seats.n};
         w->schedule = RU_PIPE_SCHEDULE_FLUSH;
         RU_TRY(ru_stages_place(&t->model.train, &so, &in, w->arena, &w->stages, &w->seats.placed,
                                err));
@@ -562,7 +572,7 @@ static ru_status open_node(rui_pipe_worker *w, ru_err *err)
     const ru_train_options *o = &w->opt->train;
     ru_shell_node_options no = {.capacity = o->job->train.threads != 0 ? o->job->train.threads
                                                                        : ru_pool_cores(),
-                                .n_max = w->seats.n,
+                                .n_max = w->seats.n + RU_PIPE_SPARES_MAX,
                                 .xfers_max = XFERS_MAX,
                                 .out = w->t.out,
                                 .yaml = w->t.job_yaml,
@@ -577,19 +587,32 @@ static ru_status open_node(rui_pipe_worker *w, ru_err *err)
                                 .stage_of = w->seats.place,
                                 .called = w->seats.called,
                                 .stages = w->seats.places,
+                                .spares = w->opt->spares,
+                                .after = w->opt->after,
                                 .news = news,
                                 .news_self = w};
     return ru_pipe_open(&po, &w->arena_loop, &w->pipe, err);
 }
 
+/* Workers that the job's cut or placement needs: who joins later is not told. */
+static uint32_t seats_of(const ru_job *job)
+{
+    const ru_job_train *t = &job->train;
+    int64_t n = is_placed(job) ? 1 : t->pipeline.workers.n > 0 ? 0 : t->pipeline.cut.n + 1;
+    for (uint32_t k = 0; k < t->placed.devices.n && is_placed(job); k++) {
+        int64_t device = (int64_t)t->placed.devices.at[k].value;
+        n = device > n ? device : n;
+    }
+    for (uint32_t k = 0; k < t->pipeline.workers.n && !is_placed(job); k++) {
+        n += t->pipeline.workers.at[k];
+    }
+    return n > 0 && n <= RU_WORKERS_MAX ? (uint32_t)n : 1;
+}
+
 static ru_status open_all(rui_pipe_worker *w, ru_err *err)
 {
-    if (w->opt->shell.newcomer) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "this job is %s, whose workers all started together; nobody can join it",
-                       is_placed(w->opt->train.job) ? "placed" : "a pipeline");
-    }
-    RU_TRY(ru_pipe_job_check(w->opt->train.job, w->opt->founders, err));
+    w->seats.n = w->opt->shell.newcomer ? seats_of(w->opt->train.job) : w->opt->founders;
+    RU_TRY(ru_pipe_job_check(w->opt->train.job, w->seats.n, err));
     if (w->opt->weights != NULL) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "--weights gives the weights of one worker, and one of this job has those "
@@ -622,7 +645,8 @@ static void close_all(rui_pipe_worker *w)
 
 static ru_status verdict_of(const rui_pipe_worker *w, ru_status st, ru_err *err)
 {
-    if (st != RU_OK || w->shell.end_status == RU_OK) {
+    bool gave_up = w->shell.asked && w->shell.number == 0 && w->opt->shell.newcomer;
+    if (st != RU_OK || w->shell.end_status == RU_OK || gave_up) {
         return st;
     }
     return ru_err_set(err, w->shell.end_status, "%s", w->shell.end_text);
@@ -654,10 +678,16 @@ ru_status ru_pipe_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_w
         ru_run_report_log(w->t.report, "failed after step %lld: %s", (long long)w->t.step_done,
                           err != NULL ? err->text : ru_status_name(st));
     }
-    *out = (ru_worker_result){.reported = w->reported,
-                              .summary = w->summary,
-                              .number = w->shell.number,
-                              .step = w->t.step_done};
+    bool newcomer = opt->shell.newcomer;
+    *out =
+        (ru_worker_result){.reported = w->reported,
+                           .spare = newcomer && w->shell.number == 0,
+                           .left = newcomer && w->shell.asked,
+                           .start_again = newcomer && w->told.failed == RU_OK &&
+                                          (st == RU_E_PEER || st == RU_E_CONFIG) && w->pipe != NULL,
+                           .summary = w->summary,
+                           .number = w->shell.number,
+                           .step = w->t.step_done};
     close_all(w);
     ru_arena_fini(&w->arena_loop);
     return st;

@@ -55,7 +55,7 @@ typedef struct rui_pipe_event {
 /* Workers by seat: those of stage 0, then those of stage 1; of a placed step by device. The leader
  * has the last one. */
 typedef struct rui_pipe_seats {
-    uint32_t n;
+    uint32_t n;        /* workers in all */
     uint32_t *workers; /* [stages] */
     uint32_t *first;   /* [stages] seat of its first worker, which sends the state */
     uint32_t *place;   /* [n] its stage, or its device */
@@ -132,6 +132,7 @@ typedef struct rui_pipe_state {
 } rui_pipe_state;
 
 typedef struct rui_pipe_sets {
+    int64_t after;   /* all go on after this step, with states from the leader; 0: they do not */
     ru_sets *at;     /* NULL: whoever started this worker keeps none */
     ru_sets_at from; /* this process went on from there; .step 0: not from a set */
     uint8_t *chunk;
@@ -172,8 +173,8 @@ typedef struct rui_pipe_worker {
     ru_stages stages;
     ru_pipe_schedule schedule;
     uint32_t micro;
-    int64_t micro_n; /* samples of a micro-batch */
-    int64_t first_step;
+    int64_t micro_n;    /* samples of a micro-batch */
+    int64_t first_step; /* known when all are there */
     rui_pipe_seats seats;
     ru_pipe_link *links; /* [n_links] between seats */
     uint32_t n_links;
@@ -263,8 +264,9 @@ RU_MUST_USE ru_status rui_sets_fill(rui_pipe_worker *w, ru_err *err);
 /* Those who have no sets get their states from the leader, of a set or of the checkpoint from which
  * it goes on. Compute thread. */
 RU_MUST_USE ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err);
-/* Bytes of the message with a stage's states; > 0. */
-int64_t rui_sets_stage_bytes(const ru_graph *g);
+/* All go on after this step, with states from the leader; 0: they do not. Loop thread, when all are
+ * there. */
+void rui_sets_after(rui_pipe_worker *w, int64_t after);
 /* No sets when they do not fit beside so many bytes into this worker's share of memory. */
 void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes);
 int64_t rui_sets_bytes(const rui_pipe_worker *w); /* what this worker's take */

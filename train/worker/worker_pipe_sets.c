@@ -28,13 +28,20 @@ int64_t rui_sets_bytes(const rui_pipe_worker *w)
     return w->sets.at != NULL && w->seats.replica == 0 ? 2 * own_bytes(w) : 0;
 }
 
+/* Whoever joined learns it when all are there. */
+static void go_on(rui_pipe_worker *w, int64_t after)
+{
+    if (w->opt->sets == NULL && after > 0) {
+        w->sets.from = (ru_sets_at){.step = after, .samples = after * w->t.job->train.batch};
+        w->first_step = after;
+    }
+}
+
 ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err)
 {
     rui_pipe_sets *s = &w->sets;
     if (w->opt->sets == NULL) { /* far: from the leader */
-        int64_t after = w->opt->after;
-        s->from = (ru_sets_at){.step = after, .samples = after * w->t.job->train.batch};
-        w->first_step = after > 0 ? after : w->first_step;
+        go_on(w, w->opt->after);
         return RU_OK;
     }
     ru_sets_state *states = RU_NEW(w->arena, ru_sets_state, w->n_states + 1);
@@ -108,10 +115,18 @@ static int64_t place_of(const ru_graph *g, uint32_t state)
     return sum;
 }
 
-int64_t rui_sets_stage_bytes(const ru_graph *g)
+void rui_sets_after(rui_pipe_worker *w, int64_t after)
 {
-    int64_t sum = place_of(g, g->n_values);
-    return sum > 0 ? sum : 64; /* a part without states gets a message too */
+    uint32_t link = w->plan.fill;
+    w->sets.after = after;
+    go_on(w, after);
+    for (uint32_t k = 0; k < w->stages.n && after > 0; k++) {
+        const ru_graph *g = &w->stages.at[k].step.graph;
+        int64_t bytes = place_of(g, g->n_values);
+        for (uint32_t r = 0; r < w->seats.workers[k]; r++) { /* one without states gets one too */
+            w->plan.bytes[link++] = bytes > 0 ? bytes : 64;
+        }
+    }
 }
 
 typedef struct message {
@@ -168,12 +183,12 @@ ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err)
     bool gives = s->own + 1 == s->n;
     uint32_t link = w->plan.fill;
     void *piece;
-    if (gives && w->opt->after > 0 && w->opt->after != w->first_step) {
+    if (gives && w->sets.after > 0 && w->sets.after != w->first_step) {
         return RU_FAIL(err, RU_E_BUG,
                        "the states after step %lld are wanted, and those here are of %lld",
-                       (long long)w->opt->after, (long long)w->first_step);
+                       (long long)w->sets.after, (long long)w->first_step);
     }
-    for (uint32_t k = 0; k < w->stages.n && w->opt->after > 0; k++) {
+    for (uint32_t k = 0; k < w->stages.n && w->sets.after > 0; k++) {
         for (uint32_t r = 0; r < s->workers[k]; r++, link++) {
             uint32_t to = s->first[k] + r;
             if (to + 1 == s->n || (!gives && to != s->own)) {
@@ -194,7 +209,7 @@ ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err)
             rui_flow_drop(w, link);
         }
     }
-    return gives || w->opt->after == 0 ? RU_OK : renew_slots(w, err);
+    return gives || w->sets.after == 0 ? RU_OK : renew_slots(w, err);
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
