@@ -1,7 +1,9 @@
 /* The command lines of workers. */
 #include "launch/launch_impl.h"
 
+#include "env/link/link_tcp.h"
 #include "launch/ssh.h"
+#include "train/pipe/pipe.h"
 
 static void word(rui_words *w, const char *text)
 {
@@ -40,7 +42,7 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
     word_number(w, "--founders", o->parts ? o->n_max : o->n_start);
     word_number(w, "--begin", o->n_begin > 0 ? o->n_begin : 1);
     word_number(w, "--min", o->n_min);
-    word_number(w, "--max", o->n_max);
+    word_number(w, "--max", o->parts ? o->n_max + RU_PIPE_SPARES_MAX : o->n_max);
     word_number(w, "--threads", l->threads);
     word_number(w, "--rank", o->rank_first + c->rank);
     if (l->cores != NULL && c->slot < o->n_max) {
@@ -54,7 +56,11 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
     if (newcomer) {
         word(w, "--newcomer");
     }
-    if (o->listen != NULL) {
+    bool there = join == NULL && o->at != NULL && ru_link_tcp_free(o->at);
+    if (there) { /* who had joined looks for it there */
+        word(w, "--listen");
+        word(w, o->at);
+    } else if (o->listen != NULL) {
         word(w, "--listen");
         word(w, join == NULL ? o->listen : ":0");
         if (join == NULL && o->toward != NULL) {
@@ -66,7 +72,10 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
         word(w, "--weights");
         word(w, o->weights);
     }
-    bool far = o->parts && o->hosts != NULL;
+    bool far = o->parts && (o->hosts != NULL || o->spares > 0);
+    if (o->spares > 0 && join == NULL) {
+        word_number(w, "--spares", o->spares);
+    }
     if (o->sets != NULL && (!far || c->rank == 1)) {
         word(w, "--sets");
         word(w, o->sets);

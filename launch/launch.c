@@ -27,6 +27,8 @@ enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 /* From the end of a member to a view without it, if the job goes on: its silence is certain after
  * 0.7 s. More than a moment of a busy machine. */
 #define DOUBT_NS INT64_C(10000000000)
+/* A spare looks for its job five times a second, and opens the model anew. */
+#define SPARES_NS INT64_C(30000000000)
 
 /* -- lines of children ------------------------------------------------------------------------- */
 
@@ -307,7 +309,7 @@ static void start_others(rui_launcher *l, const char *address)
 {
     ru_err err = {0};
     l->founded = true;
-    if (l->opt->open && !l->opt->parts && !l->opt->train->quiet) {
+    if (l->opt->open && !l->opt->again && !l->opt->train->quiet) {
         say(l, "to add a worker, run: rubato worker --join %s --token-file %s", address,
             ru_path_join(l->arena, l->out, "token"));
     }
@@ -403,6 +405,12 @@ static void refill(rui_launcher *l)
 
 static void on_view(rui_launcher *l, const ru_msg_view *view)
 {
+    if (view->spares >= 0 && l->opt->parts) { /* its leader tells it */
+        l->spares = (uint32_t)view->spares;
+        if (l->opt->told_spares != NULL) {
+            l->opt->told_spares(l->opt->self, l->spares);
+        }
+    }
     if (view->epoch > l->view.epoch) {
         l->view = *view;
         bool other = view->last > 0 && ru_link_tcp_address_ok(view->address);
@@ -613,6 +621,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
     say_end(l, c, code);
     bool no_host = ssh_failed && l->opt->again && c->number == 0 && !l->ends_all;
     bool gone = by_signal || code == ru_status_exit_code(RU_E_PEER) || no_host;
+    l->n_lost += by_signal && c->host == NULL && !l->ends_all;
     l->no_host = no_host ? c->host : l->no_host;
     bool misses = l->begun || l->opt->again || (by_signal && l->opt->sets != NULL);
     l->lost = l->lost || (gone && misses && (!l->stopping || ru_self_stop_asked() != 0));
@@ -669,66 +678,20 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     }
 }
 
+/* Those who had joined are not there again: nobody waits for them. */
+static void on_spares_time(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    (void)now;
+    rui_launcher *l = self;
+    if (!l->begun && !l->ends_all) {
+        say(l, "a worker that had joined does not come back");
+        l->lost = l->no_spare = true;
+        end_all(l);
+    }
+}
+
 /* -- the job ----------------------------------------------------------------------------------- */
-
-/* Disjoint cores for every worker, when there are enough; else nobody is pinned. */
-static ru_status share_cores(rui_launcher *l, ru_err *err)
-{
-    uint32_t cores = ru_pool_cores(), asked = rui_threads_asked(l);
-    l->threads = asked != 0 ? asked : cores / l->opt->n_start;
-    l->threads = l->threads > 0 ? l->threads : 1;
-    uint32_t ids[64], n = ru_thread_cores_list(ids, 64);
-    while (n > 0 && ids[n - 1] > 63) {
-        n--;
-    }
-    if ((uint64_t)l->threads * l->opt->n_start > n || l->threads > n) {
-        return RU_OK;
-    }
-    l->cores = RU_NEW(l->arena, uint64_t, l->opt->n_max);
-    if (l->cores == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
-    }
-    for (uint32_t k = 0; k < l->opt->n_max; k++) {
-        for (uint32_t t = 0; t < l->threads && (k + 1) * l->threads <= n; t++) {
-            l->cores[k] |= UINT64_C(1) << ids[k * l->threads + t];
-        }
-    }
-    return RU_OK;
-}
-
-/* The run directory, which the children claim with the same token. */
-static ru_status open_place(rui_launcher *l, ru_err *err)
-{
-    char *token = ru_arena_zalloc(l->arena, 2 * RU_TOKEN_BYTES + 1, 1);
-    if (token == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
-    }
-    ru_token_make(token);
-    l->token = l->opt->token != NULL ? l->opt->token : token;
-    uint64_t key = ru_worker_key((const uint8_t *)l->token, (uint32_t)strlen(l->token));
-    if (l->opt->app != NULL) {
-        const ru_app_train_options ao = {
-            .file = l->opt->app,
-            .out = l->opt->train->out,
-            .resume = l->opt->train->resume,
-            .dir_made = l->opt->train->dir_made,
-            .dir_shared = l->opt->train->dir_shared,
-        };
-        RU_TRY(ru_app_place(&ao, key, l->arena, &l->place.out, &l->place.claim, err));
-    } else {
-        RU_TRY(ru_train_dir(l->opt->train, key, l->arena, &l->place, err));
-    }
-    l->out = l->place.out;
-    const char *path = ru_path_join(l->arena, l->out, "token");
-    if (path == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
-    }
-    if (l->opt->join == NULL) { /* else whoever founded the job keeps it for those who join */
-        RU_TRY(ru_file_secret(path, l->token, (int64_t)strlen(l->token), err));
-    }
-    const ru_run_opened *o = &l->opt->train->opened;
-    return o->fn != NULL ? o->fn(o->self, l->out, err) : RU_OK;
-}
 
 static ru_status run(rui_launcher *l, ru_err *err)
 {
@@ -736,8 +699,8 @@ static ru_status run(rui_launcher *l, ru_err *err)
     if (l->children == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
     }
-    RU_TRY(open_place(l, err));
-    RU_TRY(share_cores(l, err));
+    RU_TRY(rui_open_place(l, err));
+    RU_TRY(rui_share_cores(l, err));
     RU_TRY(ru_loop_open(&l->loop, err));
     const ru_fold_options fo = {.workers_max = RU_WORKERS_MAX, .line = show_line, .self = l};
     RU_TRY(ru_fold_open(&fo, l->arena, &l->fold, err));
@@ -749,6 +712,9 @@ static ru_status run(rui_launcher *l, ru_err *err)
         RU_TRY(join_all(l, l->opt->join, err));
     } else {
         RU_TRY(start(l, 0, NULL, false, err));
+    }
+    if (l->opt->spares > 0) {
+        ru_loop_timer(l->loop, on_spares_time, l, 0, ru_time_after(ru_clock_now(), SPARES_NS));
     }
     RU_TRY(ru_loop_run(l->loop, err));
     if (l->status != RU_OK) {
@@ -790,6 +756,12 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
                               .lost = l.lost && !l.summary,
                               .step = l.told,
                               .no_host = l.no_host,
+                              .n_lost = l.n_lost,
+                              .spares = l.spares,
+                              .no_spare = l.no_spare,
+                              .at = l.children != NULL && l.children[0].address[0] != 0
+                                        ? ru_arena_str(arena, l.children[0].address)
+                                        : opt->at,
                               .eval_step = l.told_eval};
     return st;
 }

@@ -30,10 +30,13 @@ typedef struct ru_launch_options {
     bool parts;              /* a pipeline or a placed step of n_max workers ... */
     const char *sets;        /* ... whose file of train/pipe/sets.h this is; NULL: none */
     int64_t after;           /* ... all go on after this step, on several hosts; 0: they do not */
-    bool again;              /* ... and which lost a worker, and starts again */
+    bool again;              /* ... and which lost a worker, and starts again ... */
+    uint32_t spares;         /* ... with so many of the n_max that had joined it ... */
+    const char *at;          /* ... where its first worker listened; NULL: not known */
     int64_t told, told_eval; /* last steps of which step and evaluation were told before that */
     /* A step was told: true when all workers should end, to start again; NULL: nobody asks. */
     bool (*told_step)(void *self, const char *out, double step_s);
+    void (*told_spares)(void *self, uint32_t n); /* so many wait now; NULL: nobody asks */
     void *self;
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
@@ -48,6 +51,10 @@ typedef struct ru_launch_result {
     bool lost;               /* it ended because workers were killed, or lost others */
     int64_t step, eval_step; /* the last that were told */
     const char *no_host;     /* on this one no worker could be started again; NULL: on all */
+    uint32_t n_lost;         /* workers of this machine that were ended by a signal */
+    uint32_t spares;         /* who had joined and waited */
+    bool no_spare;           /* those who were to take part did not come */
+    const char *at;          /* where its first worker listened; NULL: not known */
 } ru_launch_result;
 
 /* Run the job to its end. Errors: those of opening the run directory and of starting processes;

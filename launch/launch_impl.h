@@ -57,6 +57,9 @@ typedef struct rui_launcher {
     bool summary;     /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
     const char *no_host;     /* ssh could not start a worker there when all started again */
+    uint32_t n_lost;         /* workers of this machine that were killed by others */
+    uint32_t spares;         /* who waits to join a pipeline or placed step */
+    bool no_spare;           /* those who were to take part did not come */
     bool lost;               /* a worker was killed, or lost another one */
     bool ends_all;           /* ... and the others were ended, for no stage can be missing */
     bool founded;            /* the other founders were started */
@@ -81,5 +84,8 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
                       rui_words *w);
 void rui_remote_line(rui_launcher *l, const rui_child *c, const char *join, rui_words *w);
 uint32_t rui_threads_asked(const rui_launcher *l);
+/* launch_place.c: cores of each worker; the run's folder, which they claim with the same token. */
+RU_MUST_USE ru_status rui_share_cores(rui_launcher *l, ru_err *err);
+RU_MUST_USE ru_status rui_open_place(rui_launcher *l, ru_err *err);
 
 #endif

@@ -203,11 +203,13 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
     bool placed = job->train.parallel == RU_PARALLEL_PLACED;
     bool several = plan->is_worker || plan->source == RU_HOSTS_TORCHRUN;
-    bool range = plan->workers_min != plan->workers_max || plan->workers_max < 2;
+    uint32_t begin = plan->workers_min; /* of MIN:MAX; others may join */
+    bool range = automatic && plan->workers_min != plan->workers_max;
     const char *against = several ? "is started by one command; leave out the variables of other "
                                     "launchers, or name all machines with --hosts"
-                          : range ? "needs a fixed number of at least 2 workers; start it with -w"
-                                  : ru_pipe_job_against(job);
+                          : range ? "begins with a fixed number of workers; start it with -w N"
+                          : begin < 2 ? "needs at least 2 workers; start it with -w"
+                                      : ru_pipe_job_against(job);
     if (job->train.parallel == RU_PARALLEL_DATA) {
         return RU_OK;
     }
@@ -227,10 +229,9 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                        "no devices; name both, or leave both out and Rubato chooses them");
     }
     if (placed) {
-        RU_TRY(job->train.placed.devices.n == 0
-                   ? choose_devices(job, plan->workers_max, arena, out, err)
-                   : RU_OK);
-        return ru_pipe_job_check(job, plan->workers_max, err);
+        RU_TRY(job->train.placed.devices.n == 0 ? choose_devices(job, begin, arena, out, err)
+                                                : RU_OK);
+        return ru_pipe_job_check(job, begin, err);
     }
     if (job->train.pipeline.cut.n == 0 && job->train.pipeline.workers.n > 0) {
         return RU_FAIL(
@@ -239,10 +240,9 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
             "no stages; name both, or leave both out and Rubato chooses them");
     }
     if (automatic || job->train.pipeline.cut.n == 0) {
-        RU_TRY(choose_way(job, plan->workers_max, arena, out, err));
+        RU_TRY(choose_way(job, begin, arena, out, err));
     }
-    return job->train.parallel == RU_PARALLEL_DATA ? RU_OK
-                                                   : ru_pipe_job_check(job, plan->workers_max, err);
+    return job->train.parallel == RU_PARALLEL_DATA ? RU_OK : ru_pipe_job_check(job, begin, err);
 }
 
 /* The folder is there: what was asked for its cut, for the worker that leads. */
@@ -279,28 +279,37 @@ typedef struct losses {
     int fd;               /* -1: none are kept */
     int64_t before, told; /* the furthest step so far */
     uint32_t n;
-    ru_job job;     /* as it was planned again */
-    ru_hosts hosts; /* others, without those that are gone; workers: theirs */
+    uint32_t joined; /* workers that take part, and joined when the job ran */
+    ru_job job;      /* as it was planned again */
+    ru_hosts hosts;  /* others, without those that are gone; workers: theirs */
     ru_host at[RU_HOSTS_MAX];
     rui_drift drift;
-    const ru_job *earlier; /* with the cut before another one by records; NULL: that one has run */
+    const ru_job *earlier; /* with the plan before another one; NULL: that one has run */
     ru_job earlier_job;
+    uint32_t earlier_n, earlier_joined;
     int64_t earlier_told; /* the last step then */
 } losses;
 
-/* A cut that was chosen by layers, without a bound of memory that another one might break, and
- * without layers that do not learn. */
-static void watch_way(losses *x, const ru_job *job, const ru_way_choice *c)
+/* What was chosen by layers, without a bound of memory that another plan might break, and without
+ * layers that do not learn. */
+static void watch_way(losses *x, const ru_job *job, uint32_t workers, const ru_way_choice *c)
 {
     const ru_job_pipeline *p = &job->train.pipeline;
-    bool is = c != NULL && c->layers != NULL && c->layers->held == NULL &&
-              job->train.memory_bytes == 0 && job->train.groups.n == 0 && p->facts[0] == 0;
+    bool is =
+        c != NULL && job->train.memory_bytes == 0 && job->train.groups.n == 0 && p->facts[0] == 0;
+    bool cut = is && c->layers != NULL && c->layers->held == NULL;
+    bool placed = is && c->layers == NULL && job->train.parallel == RU_PARALLEL_PLACED;
+    double bytes_per_s = p->bytes_per_s > 0 ? p->bytes_per_s : 2e9;
     x->drift = (rui_drift){.arena = x->drift.arena,
-                           .layers = is ? c->layers : NULL,
-                           .cut = p->cut.at,
-                           .n_cut = p->cut.n,
-                           .said_s = is ? c->step_s : 0,
-                           .bytes_per_s = p->bytes_per_s > 0 ? p->bytes_per_s : 2e9,
+                           .layers = cut ? c->layers : NULL,
+                           .asked = placed ? c->asked : NULL,
+                           .now = {.workers = workers,
+                                   .cut = p->cut,
+                                   .devices = job->train.placed.devices,
+                                   .step_s = is ? c->step_s : 0},
+                           .bytes_per_s = bytes_per_s,
+                           .spares = x->drift.spares,
+                           .most = x->drift.most,
                            .sets = x->fd};
 }
 
@@ -309,28 +318,46 @@ static bool told_step(void *self, const char *out, double step_s)
     return rui_drift_step(self, out, step_s);
 }
 
-/* All ended to take another cut. */
-static bool recut(ru_train_options *to, losses *x, asked *ask)
+static void told_spares(void *self, uint32_t n)
+{
+    rui_drift_spares(self, n);
+}
+
+/* All ended to take another plan. */
+static bool recut(ru_train_options *to, ru_launch_options *with, losses *x, asked *ask,
+                  const ru_launch_result *r)
 {
     rui_drift *d = &x->drift;
-    bool is = d->next != NULL && ru_sets_step(x->fd) > d->set && ru_self_stop_asked() == 0;
+    const rui_next *next = &d->next;
+    bool is =
+        next->is && r->n_lost == 0 && ru_sets_step(x->fd) > next->set && ru_self_stop_asked() == 0;
     if (is) {
+        ru_job_train *t = &x->job.train;
         x->earlier_job = *to->job;
         x->earlier = &x->earlier_job;
+        x->earlier_n = with->n_max;
+        x->earlier_joined = x->joined;
         x->earlier_told = x->told;
         x->job = *to->job;
-        x->job.train.pipeline.cut = (ru_conf_texts){.at = d->next, .n = d->n_cut};
+        t->pipeline.cut = next->cut;
+        t->pipeline.workers = next->stage_workers;
+        t->placed.devices = next->devices;
+        t->placed.back = next->back;
         to->job = &x->job;
-        ask->text = NULL; /* by records, and not by an answer of the policy */
-        d->cut = d->next;
-        d->said_s = d->next_s;
+        ask->text = next->asked;
+        x->joined += next->workers - with->n_max;
+        with->n_max = next->workers;
+        d->layers = next->stage_workers.n > 0 ? NULL : d->layers;
+        d->asked = d->asked != NULL ? next->asked : NULL;
+        d->now = *next;
     }
     return is;
 }
 
 /* Workers that cannot start with another cut go on with the earlier one, and look for no further
  * one: records would lead to the same. True: they end without a step of it. */
-static bool earlier_cut(ru_train_options *to, losses *x, const ru_launch_result *r)
+static bool earlier_cut(ru_train_options *to, ru_launch_options *with, losses *x,
+                        const ru_launch_result *r)
 {
     const ru_job *was = x->earlier;
     x->earlier = NULL;
@@ -338,15 +365,19 @@ static bool earlier_cut(ru_train_options *to, losses *x, const ru_launch_result 
         r->no_host != NULL || ru_self_stop_asked() != 0) {
         return false;
     }
-    (void)fprintf(stderr, "no step ended with the other cut; the job goes back to the earlier one");
+    (void)fprintf(stderr, "no step ended with the other %s; the job goes back to the earlier one",
+                  was->train.parallel == RU_PARALLEL_PLACED ? "placement" : "cut");
     for (uint32_t k = 0; k < was->train.pipeline.cut.n; k++) {
         (void)fprintf(stderr, "%s%s", k > 0 ? ", " : ", at ", was->train.pipeline.cut.at[k]);
     }
     (void)fputc('\n', stderr);
     x->job = *was;
     to->job = &x->job;
+    with->n_max = x->earlier_n;
+    x->joined = x->earlier_joined;
     x->drift.layers = NULL;
-    x->drift.next = NULL;
+    x->drift.asked = NULL;
+    x->drift.next.is = false;
     return true;
 }
 
@@ -387,18 +418,35 @@ static uint32_t drop_host(losses *x, const char *name)
     return 0;
 }
 
-/* A new process takes the place of whoever was lost, unless the job wants none or several of them
- * were lost without a further step: then fewer workers divide the model anew. Tensors have names,
- * so sets and checkpoints suit any cut. One that is left has a single stage. */
-static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options *with, losses *x,
-                       asked *ask, const char *no_host)
+/* Who has the places when all start again: the workers of other hosts, those of this one that were
+ * not lost, then whoever joined; a new process those that are left, unless `fewer`. Returns how
+ * many workers that makes. */
+static uint32_t seat(ru_launch_options *with, losses *x, const ru_launch_result *r, bool fewer)
 {
-    uint32_t n = with->n_max - drop_host(x, no_host) + (no_host != NULL);
-    bool stops = ru_self_stop_asked() != 0; /* they start to save */
-    bool spare = to->job->train.pipeline.spare;
-    bool replaced = no_host == NULL && (stops || (spare && x->n < FEWER_MAX));
+    bool one = r->n_lost > 0 || r->no_host != NULL; /* else who joined, or nobody knows who */
+    uint32_t lost = one || x->joined > 0 ? r->n_lost : 1;
+    uint32_t there = x->hosts.workers, own = with->n_start > lost ? with->n_start - lost : 1;
+    uint32_t joined = x->joined + r->spares - (!one && x->joined > 0), left;
+    joined = r->no_spare ? 0 : joined;
+    left = with->n_max > there + own ? with->n_max - there - own : 0;
+    x->joined = joined < left ? joined : left;
+    if (x->joined > 0) {
+        (void)fprintf(stderr, "%u of the workers joined when the job ran\n", x->joined);
+    }
+    if (fewer && there + own + x->joined < with->n_max) {
+        return there + own + x->joined;
+    }
+    with->n_start = with->n_max - there - x->joined;
+    return with->n_max;
+}
+
+/* Fewer workers divide the model anew: at most n. Tensors have names, so sets and checkpoints suit
+ * any cut. One that is left has a single stage. */
+static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options *with, losses *x,
+                       asked *ask, uint32_t n)
+{
     ru_status st = RU_E_INFEASIBLE;
-    while (!replaced && st != RU_OK && n > 1) {
+    for (n++; st != RU_OK && n > 1;) {
         ru_err err = {0};
         ru_job job = *to->job;
         bool placed = job.train.parallel == RU_PARALLEL_PLACED;
@@ -424,14 +472,29 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
         x->job = job;
         to->job = &x->job;
         ask->text = c.asked;
-        watch_way(x, &job, &c);
+        watch_way(x, &job, n, &c);
         ask->file = job.train.parallel == RU_PARALLEL_PLACED ? "place.json" : "pipe.json";
         with->n_max = n;
         while (x->hosts.workers >= n) {
             last_host(x)->workers--;
             x->hosts.workers--;
         }
-        with->n_start = n - x->hosts.workers;
+        x->joined = x->hosts.workers + x->joined < n ? x->joined : n - 1 - x->hosts.workers;
+        with->n_start = n - x->hosts.workers - x->joined;
+    }
+}
+
+/* Whoever joined takes the place of whoever was lost, else a new process does, unless the job wants
+ * none or several of them were lost without a further step. */
+static void replace(ru_arena *arena, ru_train_options *to, ru_launch_options *with, losses *x,
+                    asked *ask, const ru_launch_result *r)
+{
+    bool stops = ru_self_stop_asked() != 0; /* they start to save */
+    bool spare = to->job->train.pipeline.spare, gone = drop_host(x, r->no_host) > 0;
+    bool replaced = !gone && (stops || (spare && x->n < FEWER_MAX));
+    uint32_t n = seat(with, x, r, !replaced);
+    if (n < with->n_max) {
+        plan_fewer(arena, to, with, x, ask, n);
     }
 }
 
@@ -484,7 +547,7 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
                         ru_err *err)
 {
     losses lost = {.fd = -1, .before = -1};
-    char sets[RU_MEMFILE_PATH];
+    char sets[RU_MEMFILE_PATH], token[2 * RU_TOKEN_BYTES + 1];
     ru_launch_options with = *lo;
     const ru_job *job = to->job;
     ru_status st;
@@ -500,13 +563,20 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
                            "is always taken; leave it out, or start on one machine");
         }
         RU_TRY(ru_memfile_share(&lost.fd, sets, err));
+        ru_token_make(token); /* who joined has it whenever all start again */
+        with.token = with.token != NULL ? with.token : token;
         with.sets = sets;
         with.parts = true;
         x.file = placed ? "place.json" : x.file;
         list_hosts(&lost, &with);
         lost.drift.arena = arena;
-        watch_way(&lost, job, choice);
+        lost.drift.most = lo->n_min > 1 ? lo->n_max : RU_WORKERS_MAX;
+        with.n_max = lo->n_min > 1 ? lo->n_min : lo->n_max; /* of MIN:MAX */
+        with.n_start = with.n_start < with.n_max ? with.n_start : with.n_max;
+        with.n_min = 1;
+        watch_way(&lost, job, with.n_max, choice);
         with.told_step = told_step;
+        with.told_spares = told_spares;
         with.self = &lost.drift;
         to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
     }
@@ -514,7 +584,7 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
     rui_drift_begin(&lost.drift);
     st = ru_launch(&with, arena, out, err);
     while (st == RU_OK) {
-        bool back = earlier_cut(to, &lost, out);
+        bool back = earlier_cut(to, &with, &lost, out);
         out->lost = out->lost || back;
         if (!starts_again(arena, to, out, &lost)) {
             break;
@@ -522,10 +592,13 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
         with.again = true;
         with.told = out->step;
         with.told_eval = out->eval_step;
-        with.after = with.hosts != NULL ? lost.before : 0; /* others may not have the folder */
-        if (!back && !recut(to, &lost, &x)) {
-            plan_fewer(arena, to, &with, &lost, &x, out->no_host);
+        with.at = out->at;
+        if (!back && !recut(to, &with, &lost, &x, out)) {
+            replace(arena, to, &with, &lost, &x, out);
         }
+        with.spares = lost.joined;
+        bool far = with.hosts != NULL || lost.joined > 0; /* others may not have the folder */
+        with.after = far ? lost.before : 0;
         rui_drift_begin(&lost.drift);
         st = ru_launch(&with, arena, out, err);
     }
