@@ -1,0 +1,103 @@
+#!/bin/sh
+# Workers that join a pipeline or a placed step are spares: spare.sh PATH_OF_RUBATO
+#
+#   1. a spare takes the place of a worker that was killed, then a new process that of the spare: losses of an
+#      undisturbed run; a spare without a part ends with the job;
+#   2. the same with a placed step, whose leader is killed;
+#   3. a pipeline that Rubato cut takes a spare in when a step of three workers is predicted to be faster: losses of a
+#      run that is resumed by hand with that cut from the same step.
+. "$(dirname "$0")/parts.sh"
+spare_pid=
+trap '[ -z "$spare_pid" ] || kill -9 $spare_pid 2>/dev/null; cleanup' EXIT
+
+cat >mlp.yaml <<JOB
+name: mlp
+model: {zoo: mlp, hidden: [90, 60, 40], dropout: 0.3}
+data: {format: synthetic, generator: digits, count: 240, test_count: 30}
+train: {batch: 24, accumulate: 4, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 40}}}
+checkpoint: {every: 0s}
+JOB
+steps() { sed -n 's/.*train.step\/1","step":\([0-9]*\).*/\1/p' "$1.json"; }
+last_step() { steps "$1" | tail -1 | grep . || echo 0; }
+past() { [ "$(last_step "$1")" -gt "$2" ]; }
+goes_on() { wait_until "$1" past "$1" $(($(last_step "$1") + 5)); }
+says() { grep -q -- "$2" "$1.log"; }
+froms() { sed -n 's/all .* start again from .* after step //p' "$1.log"; }
+
+begin() { # RUN WORKERS OPTIONS..
+    run=$1
+    n=$2
+    shift 2
+    "$rubato" train mlp.yaml --out "$run" -w "$n" --json "$@" >"$run.json" 2>"$run.log" &
+    job_pid=$!
+    wait_until "$run" past "$run" 5
+    at=$(sed -n 's/to add a worker, run: rubato worker --join \([^ ]*\) .*/\1/p' "$run.log")
+}
+join() { # RUN NAME: a spare whose words are in NAME.log
+    "$rubato" worker --join "$at" --token-file "$1/token" --out "$2" >"$2.out" 2>"$2.log" &
+    spare_pid=$!
+    wait_until "$2" says "$2" 'waits as a spare'
+    sleep 1 # until it is one
+}
+lose() { # RUN WORKER PARTS
+    before=$(restarts "$1" "$3")
+    kill_one "$1" "$2"
+    wait_restart "$1" "$before" "$3"
+    goes_on "$1"
+}
+alike() { # RUN CALM: the losses of all steps
+    told "$1" | grep step/1 >a.txt
+    told "$2" | grep step/1 >b.txt
+    cmp -s a.txt b.txt || fail "losses of $1 are not those of $2: $(diff a.txt b.txt | head -4)"
+    same "$1" "$2"
+    [ -z "$(steps "$1" | uniq -d)" ] && steps "$1" | sort -nc || fail "--json of $1 tells a step twice"
+}
+pipeline="train.parallel=pipeline"
+
+cut='train.pipeline={cut: [fc2]}'
+begin kept 2:4 --set $pipeline --set "$cut"
+join kept one
+lose kept 2 stages
+says kept '1 of the workers joined' || fail "nobody says who has the place: $(cat kept.log)"
+says one 'joined as worker' || fail "the spare has no stage: $(cat one.log)"
+before=$(restarts kept)
+kill -9 $spare_pid
+wait_restart kept "$before"
+goes_on kept
+join kept two
+ended kept
+wait $spare_pid || fail "a spare ended with $?: $(cat two.log)"
+spare_pid=
+says two 'was a spare' || fail "a spare does not say how it ended: $(cat two.log)"
+train mlp calm -w 2 --set train.steps="$(newest kept)" --set $pipeline --set "$cut"
+alike kept calm
+
+devices='train.placed={devices: {fc2: 2}}'
+begin placed 2:3 --set train.parallel=placed --set "$devices"
+join placed three
+lose placed 1 devices
+says three 'joined as worker' || fail "the spare has no device: $(cat three.log)"
+ended placed
+wait $spare_pid || fail "a worker that joined ended with $?: $(cat three.log)"
+spare_pid=
+train mlp calm-placed -w 2 --set train.steps="$(newest placed)" --set train.parallel=placed --set "$devices"
+alike placed calm-placed
+
+wide='model.hidden=[512, 512, 512, 512, 512, 512]'
+more='train.accumulate=12'
+begin grown 2:3 --set $pipeline --set "$wide" --set $more
+two=$(sed -n 's/.*predicted for a step of 2 workers: .*cut at \([a-z0-9]*\) .*/\1/p' grown.log)
+join grown four
+wait_restart grown 0
+goes_on grown
+says grown 'predicted for a step of 3 workers' || fail "nobody says why: $(cat grown.log)"
+grep -q 'cut: \[.*,.*\]' grown/job.yaml || grep -A3 'cut:' grown/job.yaml | grep -q -- '- ' || fail "job.yaml has no cut of three stages"
+ended grown
+wait $spare_pid || fail "a worker that joined ended with $?: $(cat four.log)"
+spare_pid=
+three=$(sed -n 's/predicted for a step of 3 workers: .*: at \(.*\)/\1/p' grown.log)
+train mlp calm-grown -w 2 --set train.steps="$(froms grown | head -1)" --set $pipeline --set "$wide" --set $more --set "train.pipeline={cut: [$two]}"
+train mlp calm-grown -w 3 --set train.steps="$(newest grown)" --set $pipeline --set "$wide" --set $more --set "train.pipeline={cut: [$three]}" --resume
+alike grown calm-grown
+[ $failed = 0 ] && echo "ok: workers that join are spares, take places, and are taken in when a step gains"
+exit $failed
