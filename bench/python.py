@@ -149,7 +149,7 @@ def row_predict(o):
             so = onnxruntime.SessionOptions()
             so.intra_op_num_threads = o.threads
             theirs = onnxruntime.InferenceSession(name + ".onnx", so, providers=["CPUExecutionProvider"])
-            ours = rubato.load(name + ".onnx", threads=o.threads)
+            ours = rubato.load(name + ".onnx", threads=o.threads, autotune=True)
             port = ours.inputs[0]
             for batch in 1, 32:
                 shape = (batch, *port.shape[1:])
@@ -247,7 +247,7 @@ def row_compile(o):
             "shufflenet_v2_x1_0", "mnasnet1_0", "regnet_y_400mf", "googlenet", "inception_v3", "convnext_tiny", "swin_t", "vit_b_16"):
         net = getattr(torchvision.models, name)(weights=None).eval()
         x = torch.randn(1, 3, *[299 if name == "inception_v3" else 224] * 2)
-        with rubato.torch.compile(net, x, threads=o.threads) as fast, torch.no_grad():
+        with rubato.torch.compile(net, x, threads=o.threads, autotune=True) as fast, torch.no_grad():
             turns("compile %s, batch 1" % name, lambda: fast(x), lambda: net(x), o.rounds, "torch", 1.3)
 
 

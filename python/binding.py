@@ -58,7 +58,7 @@ ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx
 
 /* executables */
 typedef struct ru_exe ru_exe;
-typedef struct { ru_device_kind device; ru_precision precision; uint32_t threads; ru_exe *share; ...; } ru_exe_options;
+typedef struct { ru_device_kind device; ru_precision precision; uint32_t threads; bool autotune; ru_exe *share; ...; } ru_exe_options;
 typedef struct { ru_value_id input; const void *data; } ru_run_input;
 typedef struct { ru_value_id output; void *data; } ru_run_output;
 typedef struct {

@@ -14,24 +14,24 @@ from . import _call, model as _model
 _NEAR = 1e-3  # of the largest number of an output: the answers of both to the example may differ by so much
 
 
-def compile(module, example, *, batch=True, threads=0, precision="f32"):
+def compile(module, example, *, batch=True, threads=0, precision="f32", autotune=False):
     """Let `module` compute with Rubato.
 
     module: a torch.nn.Module on the CPU; it is exported in eval mode and keeps its own mode. example: a tensor, a tuple
     of the positional arguments, or a dict of the named ones. batch: the first size of every tensor is free; False: all
-    sizes are those of the example. threads 0: all cores. precision: "f32" or "bf16".
+    sizes are those of the example. threads, precision, autotune: as of rubato.load.
 
     Returns a Compiled. The example is computed by both, and answers that differ are refused. Nothing falls back to
     torch. Raises UnsupportedError, which names what could not be taken; it needs the package onnxscript.
     """
-    return Compiled(module, example, batch, threads, precision)
+    return Compiled(module, example, batch, threads, precision, autotune)
 
 
 class Compiled:
     """What compile() returns: call it as the module. Answers have no gradients and are the caller's own."""
 
-    def __init__(self, module, example, batch, threads, precision):
-        self.module, self._batch, self._options = module, batch, {"threads": threads, "precision": precision}
+    def __init__(self, module, example, batch, threads, precision, autotune):
+        self.module, self._batch, self._options = module, batch, {"threads": threads, "precision": precision, "autotune": autotune}
         _check(module)
         self._signature = inspect.signature(module.forward)
         self._args, self._named = self._bind(*_arguments(example, batch))

@@ -16,10 +16,11 @@ _QUICK_S = 0.04  # a call for these shapes is over before anybody notices that i
 _THERE = 1 << 17  # bytes of an array from which on using it where it is costs less than a copy of it
 
 
-def load(path, *, threads=0, precision="f32"):
+def load(path, *, threads=0, precision="f32", autotune=False):
     """Open a run's folder, a checkpoint's folder or an ONNX file.
 
-    threads 0: all cores that this process may use. precision: "f32" or "bf16".
+    threads 0: all cores that this process may use. precision: "f32" or "bf16". autotune: the first call with new
+    shapes times ways to compute convolutions and products, and takes the fastest; Winograd's rounds more.
     Returns a Model. Raises MissingError, DataError, UnsupportedError.
     """
     if precision not in ("f32", "bf16"):
@@ -28,7 +29,7 @@ def load(path, *, threads=0, precision="f32"):
         raise ValueError("threads is %r, expected a number from 0 to 1024" % (threads,))
     path = os.fspath(path)
     options = ffi.new("ru_exe_options *")
-    options.threads = threads
+    options.threads, options.autotune = threads, bool(autotune)
     options.precision = lib.RU_PRECISION_BF16 if precision == "bf16" else lib.RU_PRECISION_F32
     return heard(lambda: (RunModel if os.path.isdir(path) else OnnxModel)(path, options))
 

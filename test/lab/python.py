@@ -135,6 +135,9 @@ class Package(unittest.TestCase):
         with rubato.load("there.onnx", threads=1) as net:
             z = net.predict(memoryview(before.tobytes()).cast("f", (2, self.width())))
         self.assertEqual(bytes(y), bytes(z))
+        with rubato.load("there.onnx", threads=1, autotune=True) as net:
+            for a, b in zip(memoryview(net.predict(memoryview(before.tobytes()).cast("f", (2, self.width())))).cast("B").cast("f"), memoryview(z).cast("B").cast("f")):
+                self.assertAlmostEqual(a, b, places=4)
         self.assertEqual(bytes(one), bytes(y)[:len(bytes(one))])
         best = [max(range(y.shape[1]), key=lambda k: y[r, k]) for r in range(2)]
         told = program("predict", "there", told=lines.encode()).decode()
