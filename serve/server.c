@@ -123,7 +123,6 @@ ru_status ru_server_open(const ru_server_options *opt, ru_arena *arena, ru_serve
     s->opt.served.instances = opt->served.instances != 0 ? opt->served.instances : 1;
     RU_TRY(rui_loader_start(s, err));
     ru_status st = begin(s, arena, err);
-    ru_thread_prompt(); /* after other threads: those that compute have longer slices */
     if (st != RU_OK) {
         ru_server_close(s);
         return st;

@@ -84,6 +84,7 @@ struct rui_version {
     ru_serve_pace pace;                 /* as the machine heard it last */
     int64_t service_ns[RU_SERVE_SIZES]; /* live, of batches by size; 0: not opened */
     int64_t margin_ns;                  /* live, of pace */
+    ru_time margin_at;
     void (*done)(void *self, const ru_err *err);
     void *done_self;
 };

@@ -14,6 +14,7 @@ enum {
     CALLS_KEPT = 32, /* when none is under way: 40 kB each */
 };
 #define FORGET_NS INT64_C(1000000000)
+#define MARGIN_NS INT64_C(4000000000) /* a margin of promises decays by e in it */
 /* Waking a thread and being woken by it takes 20 to 60 us of processor time (hop of an MLP: 26 us
  * computed here, 56 by a thread; LeNet, 58 us a row, one connection: 9,900 rows/s and 3,700). */
 #define HERE_NS INT64_C(100000)
@@ -231,15 +232,17 @@ static void put_ms(ru_text *t, const char *name, int64_t ns)
 /* Follows the quantile of the promise, and some more, of how much later than predicted answers
  * come.
  */
-static void learn_margin(const rui_call *c, int64_t all_ns)
+static void learn_margin(const rui_call *c, int64_t all_ns, ru_time now)
 {
     rui_version *v = c->version;
     const ru_server_options *o = &c->server->opt;
-    int64_t step = o->slo_ns / 64;
-    int64_t to = v->margin_ns + (all_ns - c->ask.wait_ns > v->margin_ns
-                                     ? step
-                                     : -(int64_t)((1 - o->slo_q) / 4 * (double)step));
-    v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 4 ? o->slo_ns / 4 : to;
+    int64_t step = o->slo_ns / 64, down = (int64_t)((1 - o->slo_q) / 4 * (double)step);
+    int64_t calm_ns = ru_time_since(now, v->margin_at);
+    int64_t off = calm_ns < MARGIN_NS ? v->margin_ns * calm_ns / MARGIN_NS : v->margin_ns;
+    int64_t to = v->margin_ns - off; /* what was so once is forgotten where few ask, too */
+    to += all_ns - c->ask.wait_ns > v->margin_ns ? step : -down;
+    v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 2 ? o->slo_ns / 2 : to;
+    v->margin_at = now;
 }
 
 /* Where the time of a request went. */
@@ -251,7 +254,7 @@ static void note_answer(rui_call *c, ru_text *timing)
     int64_t all = ru_time_since(now, c->r->since), promise = c->server->opt.slo_ns;
     note_batch(c, now);
     if (promise > 0 && c->ask.wait_ns > 0) {
-        learn_margin(c, all);
+        learn_margin(c, all, now);
     }
     if (c->version->far != NULL) {
         rui_far_answered(c->version->far, c->part.size, all);
@@ -488,7 +491,8 @@ void rui_infer_pace(rui_version *v)
         changed = changed || (off < 0 ? -off : off) > v->pace.service_ns[k] / 8;
     }
     ru_http_turn(v->server->http, &p.turn_ns, &p.margin_ns);
-    p.margin_ns = v->margin_ns + (p.margin_ns < promise / 4 ? p.margin_ns : promise / 4);
+    p.margin_ns += v->margin_ns;
+    p.margin_ns = p.margin_ns < promise / 2 ? p.margin_ns : promise / 2;
     int64_t off = p.turn_ns + p.margin_ns - v->pace.turn_ns - v->pace.margin_ns;
     changed = changed || (off < 0 ? -off : off) > (v->pace.turn_ns + v->pace.margin_ns) / 8;
     if (changed || p.batch != v->pace.batch) {
