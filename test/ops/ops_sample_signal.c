@@ -47,6 +47,57 @@ void sample_col2im(ops_case *c)
     c->grad_in = 0;
 }
 
+/* Regions inside the image, partly and wholly outside, turned around. */
+void sample_roialign(ops_case *c)
+{
+    int64_t images = ops_pick(c, 1, 3), high = ops_pick(c, 1, 9), wide = ops_pick(c, 1, 9);
+    int64_t rois = ops_dim(c), channels = ops_dim(c);
+    (void)ops_in_grid(c, ops_type(RU_F32, 4, (int64_t[]){images, channels, high, wide}), -4.0, 4.0);
+    (void)ops_in_grid(c, ops_type(RU_F32, 2, (int64_t[]){rois, 4}), -4.0, 16.0);
+    (void)ops_in_ints(c, ops_type(RU_I64, 1, &rois), 0, images - 1);
+    ops_attr_str(c, RU_ATTR_mode, ops_coin(c) ? "avg" : "max");
+    ops_attr_str(c, RU_ATTR_coordinate_transformation_mode,
+                 ops_coin(c) ? "half_pixel" : "output_half_pixel");
+    ops_attr_int(c, RU_ATTR_output_height, ops_pick(c, 1, 5));
+    ops_attr_int(c, RU_ATTR_output_width, ops_pick(c, 1, 9));
+    ops_attr_int(c, RU_ATTR_sampling_ratio, ops_pick(c, 0, 3));
+    ops_attr_float(c, RU_ATTR_spatial_scale, ops_coin(c) ? 0.75 : 1.0);
+    integers_only(c);
+}
+
+/* Every place at most once, in a plane of its own or not. */
+void sample_maxunpool(ops_case *c)
+{
+    uint32_t rank = (uint32_t)ops_pick(c, 1, 3) + 2;
+    ru_type x = ops_type(RU_F32, rank, (int64_t[]){ops_pick(c, 1, 2), ops_pick(c, 1, 3), 4, 3, 2});
+    int64_t big[5] = {x.dims[0], x.dims[1]}, all = big[0] * big[1], n = all;
+    bool given = ops_coin(c), stays = ops_coin(c);
+    for (uint32_t d = 2; d < rank; d++) {
+        big[d] = x.dims[d] * 2 + (given ? ops_pick(c, 0, 2) : 0);
+        all *= big[d];
+        n *= x.dims[d];
+    }
+    (void)ops_in_grid(c, x, -4.0, 4.0);
+    x.dtype = RU_I64;
+    ru_tensor *at = ops_in(c, x);
+    int64_t first = ops_pick(c, 0, all - 1);
+    for (int64_t i = 0; i < n; i++) {
+        ops_set(at, i, (double)(stays ? i * (all / n) : (first + i) % all));
+    }
+    if (given) {
+        (void)ops_in_consts(c, big, rank);
+    }
+    ops_attr_ints(c, RU_ATTR_kernel_shape, (int64_t[]){2, 2, 2}, rank - 2);
+    ops_attr_ints(c, RU_ATTR_strides, (int64_t[]){2, 2, 2}, rank - 2);
+}
+
+void sample_det(ops_case *c)
+{
+    int64_t n = ops_pick(c, 0, 6), count = ops_dim(c);
+    (void)ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){count, n, n}), -2.0, 2.0);
+    integers_only(c);
+}
+
 void sample_dft(ops_case *c)
 {
     bool onesided = ops_coin(c), inverse = ops_coin(c);

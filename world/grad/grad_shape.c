@@ -159,6 +159,15 @@ void rui_grad_gathernd(rui_grad *c)
     gather_rule(c, RU_OP_GatherNDGrad);
 }
 
+/* Each element went to one place of the flat output. */
+void rui_grad_maxunpool(rui_grad *c)
+{
+    int64_t flat = -1;
+    vid dy = ru_build_op2(&c->b, RU_OP_Reshape, rui_dy(c, 0), ru_build_const_i64s(&c->b, &flat, 1),
+                          NULL);
+    rui_give(c, 0, ru_build_op2(&c->b, RU_OP_Gather, dy, rui_x(c, 1), NULL));
+}
+
 /* The chosen values' gradient goes back to where they stood. */
 void rui_grad_topk(rui_grad *c)
 {

@@ -108,7 +108,8 @@ typedef struct ru_op_info {
     X(antialias) X(keep_aspect_ratio_policy) X(slots) X(has_mask) X(in_shape) X(bias_term)         \
     X(fused) X(rank) X(position) X(time_axis) X(samples) X(inner) X(center_point_box)      \
     X(block_size) X(output_dtype) X(x_zero) X(x_scale) X(y_zero) X(y_scale) X(b_zero) X(b_scale) \
-    X(align_corners) X(padding_mode) X(inverse) X(onesided) X(periodic) X(output_datatype)
+    X(align_corners) X(padding_mode) X(inverse) X(onesided) X(periodic) X(output_datatype)         \
+    X(output_height) X(output_width)
 /* clang-format on */
 
 typedef enum ru_attr_key {

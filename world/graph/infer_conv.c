@@ -491,6 +491,60 @@ ru_status rui_shape_resize(const rui_infer *c)
     return RU_OK;
 }
 
+/* -- back from the places of maxima -------------------------------------------------------------
+ */
+
+static ru_status unpool_given(const rui_infer *c, ru_type *t)
+{
+    uint32_t n;
+    const int64_t *size = rui_known(c, 2, &n);
+    if (rui_in(c, 2)->dims[0] != (int64_t)t->rank) {
+        return rui_infer_fail(c, "output_shape must have %u entries", t->rank);
+    }
+    for (uint32_t d = 0; d < t->rank; d++) {
+        int64_t s = size != NULL ? size[d] : RU_DIM_UNKNOWN;
+        if (d < 2 && s != RU_DIM_UNKNOWN && !may_equal(s, t->dims[d])) {
+            return rui_infer_fail(c, "entry %u of output_shape is %lld, expected the input's %lld",
+                                  d, (long long)s, (long long)t->dims[d]);
+        }
+        if (d >= 2 && s == RU_DIM_UNKNOWN) {
+            RU_TRY(rui_dim_fresh(c, 0, d, &t->dims[d]));
+        } else if (d >= 2) {
+            t->dims[d] = s;
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_shape_maxunpool(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    const ru_type *at = rui_in(c, 1);
+    window w;
+    RU_TRY(window_read(c, t.rank, NULL, &w));
+    for (uint32_t i = 0; i < t.rank; i++) {
+        if (at->rank != t.rank || !may_equal(at->dims[i], t.dims[i])) {
+            return rui_infer_fail(c, "expected an index for each element");
+        }
+    }
+    for (uint32_t i = 0; i < w.n; i++) {
+        int64_t steps, more = w.k[i] - w.s[i] - w.lo[i] - w.hi[i];
+        RU_TRY(rui_dims_product(c, (int64_t[]){t.dims[i + 2], w.s[i]}, 2, &steps));
+        RU_TRY(rui_dim_sum(c, steps, more, &t.dims[i + 2]));
+    }
+    if (ru_node_has_in(&c->n, 2)) {
+        RU_TRY(unpool_given(c, &t));
+    }
+    for (uint32_t i = 2; i < t.rank; i++) {
+        if (!ru_dim_is_symbolic(t.dims[i]) && t.dims[i] < 1) {
+            return rui_infer_fail(c, "axis %u of the output would have %lld elements", i,
+                                  (long long)t.dims[i]);
+        }
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
 /* -- normalisation ----------------------------------------------------------------------------- */
 
 static ru_status channels_check(const rui_infer *c, uint32_t first, uint32_t last)

@@ -562,6 +562,16 @@ ru_status rui_shape_rnngrad(const rui_infer *c)
     return RU_OK;
 }
 
+/* -- determinants ------------------------------------------------------------------------------ */
+
+ru_status rui_shape_det(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    t.rank -= 2; /* the rule has found a square */
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
 /* -- losses of the standard -------------------------------------------------------------------- */
 
 static ru_status loss_shape(const rui_infer *c)

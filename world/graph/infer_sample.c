@@ -49,6 +49,26 @@ ru_status rui_shape_gridsample(const rui_infer *c)
     return RU_OK;
 }
 
+ru_status rui_shape_roialign(const rui_infer *c)
+{
+    enum { RATIO_MAX = 1024, SIDE_MAX = 1 << 16 };
+    const ru_type *x = rui_in(c, 0);
+    int64_t ratio = ru_node_int(&c->n, RU_ATTR_sampling_ratio, 0);
+    int64_t high = ru_node_int(&c->n, RU_ATTR_output_height, 1);
+    int64_t wide = ru_node_int(&c->n, RU_ATTR_output_width, 1);
+    if (ratio > RATIO_MAX || high > SIDE_MAX || wide > SIDE_MAX) {
+        return rui_infer_fail(c, "expected a sampling_ratio of at most %d, sides of at most %d",
+                              RATIO_MAX, SIDE_MAX);
+    }
+    if (x->dims[2] == 0 || x->dims[3] == 0) {
+        return rui_infer_fail(c, "the image is empty: there is nothing to sample");
+    }
+    ru_type t = {
+        .dtype = x->dtype, .rank = 4, .dims = {rui_in(c, 1)->dims[0], x->dims[1], high, wide}};
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
 /* Entry i of an ints attribute with `n` entries. */
 static ru_status entry(const rui_infer *c, ru_attr_key key, uint32_t n, uint32_t i, int64_t low,
                        int64_t dflt, int64_t *out)

@@ -172,6 +172,14 @@ static ru_status gridsample_modes(rui_lift *l, ru_err *err)
     return RU_OK;
 }
 
+/* Regions began at whole places before 16. */
+static ru_status roialign_old(rui_lift *l, ru_err *err)
+{
+    (void)err;
+    rui_lift_dflt_str(l, RU_ATTR_coordinate_transformation_mode, "output_half_pixel");
+    return RU_OK;
+}
+
 /* -- resizing ---------------------------------------------------------------------------------- */
 
 /* Upsample (to 9) and Resize 10 know one geometry: asymmetric coordinates, floor. */
@@ -538,6 +546,7 @@ static const struct {
     {"SpaceToDepth", ALWAYS, rui_lift_later_attrs},
     {"DFT", 20, dft_axis_input},
     {"GridSample", 20, gridsample_modes},
+    {"RoiAlign", 16, roialign_old},
     {"Add", 7, broadcast_old},
     {"Sub", 7, broadcast_old},
     {"Mul", 7, broadcast_old},

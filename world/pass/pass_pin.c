@@ -28,6 +28,8 @@ uint32_t ru_op_sized_by(ru_op op)
     case RU_OP_OneHot:
     case RU_OP_Compress:
         return 2;
+    case RU_OP_MaxUnpool:
+        return 4;
     case RU_OP_MelWeightMatrix:
         return 3;
     case RU_OP_DFT:

@@ -1,6 +1,7 @@
 /* Matrix products: sums in double (or wrapping 64-bit integers), rounded once at the end. */
 #include "exec/cpu/ref/ref_impl.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -- MatMul ----------------------------------------------------------------------------- */
@@ -205,6 +206,48 @@ ru_status rui_ref_Gemm(const ru_ref_call *c, ru_err *err)
     for (int64_t i = 0; i < m * n; i++) {
         double x = alpha * y[i] + (bias != NULL ? beta * bias[i] : 0.0);
         y[i] = rui_finish_apply(&f, i, x);
+    }
+    rui_ref_store(&c->out[0], y);
+    return RU_OK;
+}
+
+/* -- Det: by elimination, with the largest element of each column ----------------------- */
+
+static double determinant(double *a, int64_t n)
+{
+    double det = 1;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t top = k;
+        for (int64_t i = k + 1; i < n; i++) {
+            top = fabs(a[i * n + k]) > fabs(a[top * n + k]) ? i : top;
+        }
+        det = top != k ? -det : det;
+        for (int64_t j = k; top != k && j < n; j++) {
+            double had = a[k * n + j];
+            a[k * n + j] = a[top * n + j];
+            a[top * n + j] = had;
+        }
+        double pivot = a[k * n + k];
+        det *= pivot;
+        for (int64_t i = k + 1; i < n && (pivot < 0 || pivot > 0); i++) {
+            double f = a[i * n + k] / pivot;
+            for (int64_t j = k + 1; j < n; j++) {
+                a[i * n + j] -= f * a[k * n + j];
+            }
+        }
+    }
+    return det;
+}
+
+ru_status rui_ref_Det(const ru_ref_call *c, ru_err *err)
+{
+    const ru_type *t = &c->in[0].type;
+    int64_t n = t->dims[t->rank - 1], count = rui_ref_count(&c->out[0].type);
+    double *x, *y;
+    RU_TRY(rui_ref_in(c, 0, &x, err));
+    RU_TRY(rui_ref_zeros(c, count, &y, err));
+    for (int64_t i = 0; i < count; i++) {
+        y[i] = determinant(x + i * n * n, n);
     }
     rui_ref_store(&c->out[0], y);
     return RU_OK;

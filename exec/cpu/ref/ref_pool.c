@@ -115,7 +115,25 @@ ru_status rui_ref_MaxPoolGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- average and norm ------------------------------------------------------------------- */
+/* -- back from the places of maxima ----------------------------------------------------- */
+
+ru_status rui_ref_MaxUnpool(const ru_ref_call *c, ru_err *err)
+{
+    const ru_tensor *x = &c->in[0], *y = &c->out[0];
+    int64_t bytes = ru_dtype_bytes(x->type.dtype), room = rui_ref_count(&y->type);
+    const int64_t *at = c->in[1].data;
+    memset(y->data, 0, (size_t)(room * bytes));
+    for (int64_t i = 0; i < rui_ref_count(&x->type); i++) {
+        if (at[i] < 0 || at[i] >= room) {
+            return RU_FAIL(err, RU_E_DATA, "index %lld at position %lld is outside 0..%lld",
+                           (long long)at[i], (long long)i, (long long)(room - 1));
+        }
+        memcpy((char *)y->data + at[i] * bytes, (const char *)x->data + i * bytes, (size_t)bytes);
+    }
+    return RU_OK;
+}
+
+/* -- average ------------------------------------------------------------------- */
 
 /* Elements the average at `at` divides by: those inside the image, or with count_include_pad those
  * inside the padded image (ceil_mode may let a window hang over its end). */

@@ -1,5 +1,7 @@
-/* Sampling an image at the places of a grid, and adding columns back into an image. */
+/* Sampling an image at the places of a grid or in regions, and adding columns back into an image.
+ */
 #include "exec/cpu/ref/ref_conv_impl.h"
+#include "exec/cpu/ref/roi.h"
 
 #include <math.h>
 #include <string.h>
@@ -181,6 +183,85 @@ ru_status rui_ref_Col2Im(const ru_ref_call *c, ru_err *err)
             rui_walk_next(&tap);
         }
         rui_walk_next(&at);
+    }
+    rui_ref_store(&c->out[0], y);
+    return RU_OK;
+}
+
+/* -- regions ----------------------------------------------------------------------------- */
+
+typedef struct pooled {
+    double sum, most;
+    bool any;
+} pooled;
+
+/* The four elements around a sample; its maximum is that of the four weighed elements, as the
+ * standard's own implementation has it. A NaN wins. */
+static void pool_sample(const double *x, int64_t cols, const rui_roi_tap *y_tap,
+                        const rui_roi_tap *x_tap, pooled *p)
+{
+    for (uint32_t k = 0; k < 4; k++) {
+        uint32_t a = k / 2, b = k % 2;
+        double v = y_tap->weight[a] * x_tap->weight[b] * x[y_tap->at[a] * cols + x_tap->at[b]];
+        p->sum += v;
+        p->most = !p->any || v > p->most || isnan(v) ? v : p->most;
+        p->any = true;
+    }
+}
+
+/* A sample outside is 0. */
+static void pool_none(pooled *p)
+{
+    p->most = !p->any || p->most < 0 ? 0 : p->most;
+    p->any = true;
+}
+
+static double pool_bin(const rui_roi_axis *axes, int64_t high, int64_t wide, const double *x,
+                       bool most)
+{
+    pooled p = {0};
+    int64_t y0, y1, x0, x1;
+    rui_roi_range(&axes[0], high, &y0, &y1);
+    rui_roi_range(&axes[1], wide, &x0, &x1);
+    for (int64_t i = y0; i < y1; i++) {
+        rui_roi_tap ty, tx;
+        bool in = rui_roi_tap_of(&axes[0], high, i, &ty);
+        for (int64_t j = x0; in && j < x1; j++) {
+            if (rui_roi_tap_of(&axes[1], wide, j, &tx)) {
+                pool_sample(x, axes[1].size, &ty, &tx, &p);
+            } else {
+                pool_none(&p);
+            }
+        }
+        if (!in) {
+            pool_none(&p);
+        }
+    }
+    double count = (double)axes[0].grid * (double)axes[1].grid;
+    return most ? p.most : p.sum / (count > 1 ? count : 1);
+}
+
+ru_status rui_ref_RoiAlign(const ru_ref_call *c, ru_err *err)
+{
+    const ru_type *tx = &c->in[0].type, *ty = &c->out[0].type;
+    const rui_roi_how how = rui_roi_how_of(c->node, tx, ty, c->in[1].type.dtype);
+    int64_t plane = tx->dims[2] * tx->dims[3], bins = ty->dims[2] * ty->dims[3];
+    double *x, *rois, *y;
+    int64_t *image;
+    RU_TRY(rui_ref_in(c, 0, &x, err));
+    RU_TRY(rui_ref_in(c, 1, &rois, err));
+    RU_TRY(rui_ref_in_ints(c, 2, &image, err));
+    RU_TRY(rui_ref_zeros(c, rui_ref_count(ty), &y, err));
+    for (int64_t r = 0; r < ty->dims[0]; r++) {
+        rui_roi_axis axes[2];
+        RU_TRY(rui_roi_make(&how, r, rois + 4 * r, image[r], axes, err));
+        for (int64_t k = 0; k < ty->dims[1] * bins; k++) {
+            int64_t ch = k / bins, high = k % bins / ty->dims[3], wide = k % ty->dims[3];
+            const double *from = x + (image[r] * tx->dims[1] + ch) * plane;
+            y[r * ty->dims[1] * bins + k] = axes[0].nowhere || axes[1].nowhere
+                                                ? (double)NAN
+                                                : pool_bin(axes, high, wide, from, how.most);
+        }
     }
     rui_ref_store(&c->out[0], y);
     return RU_OK;
