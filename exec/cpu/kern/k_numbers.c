@@ -62,8 +62,7 @@ RU_KERN_INLINE double wide_exp(double x)
     double c = x > 746.0 ? 746.0 : (x < -746.0 ? -746.0 : x);
     double y = 1.0 + wide_exp_part(x != x ? 0.0 : c, &n);
     int64_t half = (int64_t)((uint64_t)(n + 4096) >> 1) - 2048;
-    y = y * wide_pow2(half) * wide_pow2(n - half);
-    return x != x ? x : y;
+    return x != x ? x : y * wide_pow2(half) * wide_pow2(n - half);
 }
 
 RU_KERN_INLINE double wide_sigmoid(double x)
@@ -467,13 +466,12 @@ static void dequantize(ru_dtype t, const void *x, const float *scale, const floa
     DEQUANTIZE_ANY(zero[i], scale[i]);
 }
 
-#define CUT(T)                                   \
-    do {                                         \
-        T *ys = y;                               \
-        for (int64_t i = 0; i < n; i++) {        \
-            ys[i] = (T)(uint64_t)(int64_t)xs[i]; \
-        }                                        \
-    } while (0);                                 \
+#define CUT(T)                                         \
+    do {                                               \
+        for (int64_t i = 0; i < n; i++) {              \
+            ((T *)y)[i] = (T)(uint64_t)(int64_t)xs[i]; \
+        }                                              \
+    } while (0);                                       \
     break
 
 static void cut_block(const double *xs, int64_t bytes, void *y, int64_t n)
@@ -785,6 +783,8 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .sample_work = RUI_K(rui_kern_sample_work),
     .sample_taps = RUI_K(rui_kern_sample_taps),
     .sample = RUI_K(rui_kern_sample),
+    .roi = RUI_K(rui_kern_roi),
+    .det = RUI_K(rui_kern_det),
     .gemm_f32 = RUI_K(rui_kern_gemm_f32),
     .gemm_u32 = RUI_K(rui_kern_gemm_u32),
     .gemm_u64 = RUI_K(rui_kern_gemm_u64),

@@ -1,4 +1,5 @@
-/* Columns of windows added into an image, and samples of an image at the places of a grid. */
+/* Columns of windows added into an image; samples of an image at the places of a grid and in
+ * regions; determinants. */
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/numbers.h"
 
@@ -346,5 +347,186 @@ void RUI_K(rui_kern_sample)(const ru_kern_sampler *s, const void *taps, const fl
             add_taps(4, true, at + t * N, weight + t * N, x, y, n);
         }
         break;
+    }
+}
+
+/* -- regions -------------------------------------------------------------------------------------
+ *
+ * The samples of a bin are a grid, so the mean of what they read is one of rows of means of
+ * columns: rows are joined first, for all bins side by side. The same holds for maxima, since no
+ * weight is negative.
+ */
+
+/* line = (more: line and) `count` rows, weighed. */
+RU_KERN_INLINE void join_rows(const int64_t count, const bool more, const bool most,
+                              const float *const *x, const float *weight, float *line, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        float v = more ? line[j] : weight[0] * x[0][j];
+#pragma GCC unroll 4
+        for (int64_t r = more ? 0 : 1; r < count; r++) {
+            float w = weight[r] * x[r][j];
+            v = most ? ((w > v) | (w != w) ? w : v) : v + w;
+        }
+        line[j] = v;
+    }
+}
+
+RU_KERN_INLINE void roi_line(const ru_kern_roi *r, const bool most, const float *x, int64_t bin,
+                             float *line)
+{
+    const bool zero = r->n_rows[bin] > 0 && r->row[bin * r->room + r->n_rows[bin] - 1] < 0;
+    const int64_t n = r->n_rows[bin] - (zero ? 1 : 0);
+    for (int64_t k = 0; k < n; k += 4) {
+        const int32_t *row = r->row + bin * r->room + k;
+        const float *weight = r->row_weight + bin * r->room + k;
+        const float *from[4];
+        const int64_t count = n - k < 4 ? n - k : 4;
+        for (int64_t j = 0; j < count; j++) {
+            from[j] = x + row[j] * r->width + r->first;
+        }
+        if (count == 4 && k == 0) {
+            join_rows(4, false, most, from, weight, line, r->cols);
+        } else if (count == 4) {
+            join_rows(4, true, most, from, weight, line, r->cols);
+        } else if (count == 2 && k == 0) {
+            join_rows(2, false, most, from, weight, line, r->cols);
+        } else {
+            for (int64_t j = 0; j < count; j++) {
+                if (k + j == 0) {
+                    join_rows(1, false, most, from + j, weight + j, line, r->cols);
+                } else {
+                    join_rows(1, true, most, from + j, weight + j, line, r->cols);
+                }
+            }
+        }
+    }
+    if (n == 0) {
+        memset(line, 0, sizeof *line * (size_t)r->cols);
+    }
+    for (int64_t j = 0; zero && j < r->cols; j++) {
+        line[j] = line[j] < 0 ? 0 : line[j];
+    }
+    line[r->cols] = 0;
+}
+
+RU_KERN_INLINE void roi(const ru_kern_roi *r, const bool most, const float *x, float *line,
+                        float *y)
+{
+    const int64_t wide = r->pooled[1];
+    for (int64_t bin = 0; bin < r->pooled[0]; bin++, y += wide) {
+        roi_line(r, most, x, bin, line);
+        for (int64_t t = 0; t < r->taps; t++) {
+            const int32_t *col = r->col + t * wide;
+            const float *weight = r->col_weight + t * wide;
+            for (int64_t j = 0; j < wide; j++) {
+                float v = weight[j] * line[col[j]];
+                y[j] = t == 0 ? v : most ? ((v > y[j]) | (v != v) ? v : y[j]) : y[j] + v;
+            }
+        }
+        if (r->taps == 0) {
+            memset(y, 0, sizeof *y * (size_t)wide);
+        }
+    }
+}
+
+void RUI_K(rui_kern_roi)(const ru_kern_roi *r, const float *x, float *line, float *y)
+{
+    if (r->most) {
+        roi(r, true, x, line, y);
+    } else {
+        roi(r, false, x, line, y);
+    }
+}
+
+/* -- determinants --------------------------------------------------------------------------------
+ */
+
+enum { PANEL = 8 }; /* columns that are eliminated before the rest of the matrix is touched */
+
+/* Column k of the panel [k0, k1): the pivot, with its sign. Factors stand below it. */
+static double eliminate(double *a, int64_t n, int64_t k0, int64_t k, int64_t k1)
+{
+    int64_t top = k;
+    for (int64_t i = k + 1; i < n; i++) {
+        top = fabs(a[i * n + k]) > fabs(a[top * n + k]) ? i : top;
+    }
+    double *from = a + k * n, pivot = a[top * n + k];
+    const bool some = pivot < 0 || pivot > 0;
+    for (int64_t j = k0; top != k && j < n; j++) {
+        double had = from[j];
+        from[j] = a[top * n + j];
+        a[top * n + j] = had;
+    }
+    for (int64_t i = k + 1; i < n; i++) {
+        double *to = a + i * n, by = some ? to[k] / pivot : 0;
+        to[k] = by;
+        for (int64_t j = k + 1; j < k1; j++) {
+            to[j] -= by * from[j];
+        }
+    }
+    return top != k ? -pivot : pivot;
+}
+
+/* Columns from k1 on of row i, less `count` rows of the panel that begins at k0. */
+RU_KERN_INLINE void subtract(const int64_t count, double *a, int64_t n, int64_t k0, int64_t k1,
+                             int64_t i)
+{
+    double *restrict to = a + i * n;
+    const double *restrict from = a + k0 * n;
+    double by[PANEL];
+    memcpy(by, to + k0, sizeof *by * (size_t)count);
+#pragma omp simd
+    for (int64_t j = k1; j < n; j++) {
+        double v = to[j];
+#pragma GCC unroll 8
+        for (int64_t p = 0; p < count; p++) {
+            v -= by[p] * from[p * n + j];
+        }
+        to[j] = v;
+    }
+}
+
+static double det_of(double *a, int64_t n)
+{
+    double det = 1;
+    for (int64_t k0 = 0; k0 < n; k0 += PANEL) {
+        const int64_t k1 = kv_min_i64(k0 + PANEL, n);
+        for (int64_t k = k0; k < k1; k++) {
+            det *= eliminate(a, n, k0, k, k1);
+        }
+        for (int64_t i = k0 + 1; i < k1; i++) {
+            for (int64_t p = 0; p < i - k0; p++) {
+                const double by = a[i * n + k0 + p];
+                for (int64_t j = k1; j < n; j++) {
+                    a[i * n + j] -= by * a[(k0 + p) * n + j];
+                }
+            }
+        }
+        for (int64_t i = k1; i < n; i++) {
+            subtract(PANEL, a, n, k0, k1, i);
+        }
+    }
+    return det;
+}
+
+void RUI_K(rui_kern_det)(const float *x, int64_t n, int64_t count, double *work, float *y)
+{
+    for (int64_t i = 0; i < count; i++, x += n * n) {
+        const double a = n > 0 ? (double)x[0] : 1;
+        if (n < 2) {
+            y[i] = (float)a;
+        } else if (n == 2) {
+            y[i] = (float)(a * (double)x[3] - (double)x[1] * (double)x[2]);
+        } else if (n == 3) {
+            double b = x[1], c = x[2], d = x[3], e = x[4], f = x[5], g = x[6], h = x[7], k = x[8];
+            y[i] = (float)(a * (e * k - f * h) - b * (d * k - f * g) + c * (d * h - e * g));
+        } else {
+            for (int64_t j = 0; j < n * n; j++) {
+                work[j] = (double)x[j];
+            }
+            y[i] = (float)det_of(work, n);
+        }
     }
 }

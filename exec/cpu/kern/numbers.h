@@ -79,6 +79,20 @@ typedef struct ru_kern_sampler {
     int64_t axes, size[3];
 } ru_kern_sampler;
 
+/* One region of an image [.., width]: a line is the elements `first` .. first + cols of the rows
+ * that a row of bins reads, weighed and joined (summed, or the largest of them); bins join what
+ * they read of the line. */
+typedef struct ru_kern_roi {
+    bool most;
+    int64_t width, first, cols, pooled[2], taps;
+    const int32_t *n_rows;   /* [pooled[0]] */
+    const int32_t *row;      /* [pooled[0]][room]; the last of a bin may be -1: a zero */
+    const float *row_weight; /* [pooled[0]][room] */
+    int64_t room;
+    const int32_t *col;      /* [taps][pooled[1]]: in the line; its element `cols` is 0 */
+    const float *col_weight; /* [taps][pooled[1]] */
+} ru_kern_roi;
+
 /* A convolution of channels that each have a window of their own, as ru_kern_window. Results go by
  * bands of `band` rows along axis 1 (each for all of axis 0); room is that of a padded band. */
 typedef struct ru_kern_apart {
@@ -149,6 +163,10 @@ typedef struct ru_kern_numbers {
     int64_t (*sample_work)(const ru_kern_sampler *s);
     void (*sample_taps)(const ru_kern_sampler *s, const float *const *place, int64_t n, void *taps);
     void (*sample)(const ru_kern_sampler *s, const void *taps, const float *x, float *y, int64_t n);
+    /* Regions of an image's channel: y [pooled]; line: cols + 1 floats */
+    void (*roi)(const ru_kern_roi *r, const float *x, float *line, float *y);
+    /* Determinants of x [count, n, n]; work: n * n */
+    void (*det)(const float *x, int64_t n, int64_t count, double *work, float *y);
     /* gemm64 of kern.h for elements of other types, to which the pointers point; work:
      * gemm64_work() of them. Whole numbers wrap, and their alpha is 1 */
     void (*gemm_f32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
@@ -196,6 +214,8 @@ void RUI_K(rui_kern_sample_taps)(const ru_kern_sampler *s, const float *const *p
                                  void *taps);
 void RUI_K(rui_kern_sample)(const ru_kern_sampler *s, const void *taps, const float *x, float *y,
                             int64_t n);
+void RUI_K(rui_kern_roi)(const ru_kern_roi *r, const float *x, float *line, float *y);
+void RUI_K(rui_kern_det)(const float *x, int64_t n, int64_t count, double *work, float *y);
 void RUI_K(rui_kern_gemm_f32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0,
                               int64_t n1, double *work);
 void RUI_K(rui_kern_gemm_u32)(const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0,
