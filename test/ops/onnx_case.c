@@ -213,6 +213,8 @@ static const struct {
     {"test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
      "ONNX 1.16 counts positions beyond the padding; its own later reference and ONNX Runtime do "
      "not"},
+    {"test_maxunpool_export_with_output_shape",
+     "it puts the smaller output into the larger one; indices of MaxPool count in the larger one"},
 };
 
 static ru_onnx_verdict verdict_of(const ru_err *why)

@@ -255,6 +255,98 @@ def sequence():
         save(f"{at}/test_data_set_0/output_{k}.pb", a)
 
 
+def regions():
+    """Odd sizes; regions inside, partly and wholly outside, turned around, of no size."""
+    x = RNG.randn(2, 3, 7, 9).astype(F32)
+    rois = np.array([[.3, .7, 5.9, 6.2], [-2, -1.5, 3, 9], [0, 0, 12.5, 8], [20, 20, 25, 26],
+                     [4, 5, 2, 1], [3, 3, 3, 3], [1, 2, 61, 50]], F32)
+    image = np.array([0, 1, 1, 0, 0, 1, 0], np.int64)
+    std = dict(domain="", output_height=3, output_width=5)
+    for mode in ("avg", "max"):
+        for ratio in (0, 1, 2, 3):
+            for version in (10, 16):
+                vector(f"roialign_{mode}_{ratio}_{version}", "RoiAlign", [x, rois, image],
+                       version=version, mode=mode, sampling_ratio=ratio, spatial_scale=.75, **std)
+    vector("roialign_whole", "RoiAlign", [x, rois, image], version=16, domain="",
+           coordinate_transformation_mode="output_half_pixel")
+    vector("roialign_f64", "RoiAlign", [x.astype(F64), rois.astype(F64), image], version=16, **std)
+
+
+def unpools():
+    """Indices count in the output, also where output_shape makes it larger (ONNX Runtime's
+    reading, and MaxPool's; a vector of the ONNX project embeds the smaller output instead)."""
+    for axes, big in ((1, [2, 3, 7]), (2, [2, 3, 5, 7]), (3, [1, 2, 5, 4, 7])):
+        small = big[:2] + [n // 2 for n in big[2:]]
+        n = int(np.prod(small))
+        x = RNG.randn(*small).astype(F32)
+        k = [2] * axes
+        planes = big[0] * big[1]
+        even = int(np.prod([2 * s for s in small[2:]]))
+        for name, room, shape in (("", even, None), ("_shape", int(np.prod(big[2:])), big)):
+            at = np.concatenate([p * room + np.sort(RNG.permutation(room)[:n // planes])
+                                 for p in range(planes)]).reshape(small).astype(np.int64)
+            vector(f"unpool_{axes}{name}", "MaxUnpool",
+                   [x, at] + ([] if shape is None else [np.array(shape, np.int64)]), domain="",
+                   version=11, kernel_shape=k, strides=k)
+    at = RNG.permutation(2 * 2 * 9 * 7)[:2 * 2 * 4 * 3].reshape(2, 2, 4, 3).astype(np.int64)
+    vector("unpool_strays", "MaxUnpool", [RNG.randn(2, 2, 4, 3).astype(F32), at], domain="",
+           version=9, kernel_shape=[3, 3], strides=[2, 2])
+    vector("unpool_pads", "MaxUnpool", [at[:, :, :, :2].astype(F32), at[:, :, :, :2] % 84],
+           domain="", version=11, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 1])
+
+
+def determinants():
+    for n in (0, 1, 2, 3, 4, 7, 33):
+        x = RNG.randn(5, n, n).astype(F32)
+        x[1] = 0
+        vector(f"det_{n}", "Det", [x if n < 9 else x[0]], domain="", version=11)
+
+
+def affine_grids():
+    for align in (0, 1):
+        for r, size in ((2, [2, 3, 5, 4]), (2, [2, 1, 1, 3]), (3, [2, 3, 2, 5, 3])):
+            theta = RNG.randn(2, r, r + 1).astype(F32)
+            vector(f"affine_{r}_{size[2]}_{align}", "AffineGrid",
+                   [theta, np.array(size, np.int64)], domain="", version=20, align_corners=align)
+
+
+def four_bits():
+    """Packed weights as exports of opset 21 have them: raw bytes and fields, odd counts, blocks."""
+    for kind in ("INT4", "UINT4"):
+        low, high = (-8, 8) if kind == "INT4" else (0, 16)
+        for name, shape, blocks, raw in (("", (5, 3), (), True), ("_fields", (3, 7), (), False),
+                                         ("_axis", (6, 5), (6,), True),
+                                         ("_blocks", (6, 5), (3, 5), True)):
+            w = RNG.randint(low, high, shape)
+            scale = np.array(RNG.rand(*blocks), F32)
+            zero = np.array(RNG.randint(low, high, blocks or None))
+            at = {"axis": 0} if blocks else {}
+            at |= {"block_size": 2} if len(blocks) == 2 else {}
+
+            def packed(n, a):
+                t = oh.make_tensor(n, getattr(T, kind), a.shape, a.flatten().tolist())
+                if raw:
+                    bits = list((a.flatten() & 15)) + [0] * (a.size % 2)
+                    t.ClearField("int32_data")
+                    t.raw_data = bytes(int(b) | int(c) << 4 for b, c in zip(bits[::2], bits[1::2]))
+                return t
+            info = oh.make_tensor_value_info
+            g = oh.make_graph([oh.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **at),
+                               oh.make_node("MatMul", ["x", "d"], ["y"])], "g",
+                              [info("x", T.FLOAT, [4, shape[0]])],
+                              [info("y", T.FLOAT, [4, shape[1]])],
+                              [packed("w", w), nh.from_array(scale, "s"), packed("z", zero)])
+            model = oh.make_model(g, opset_imports=[oh.make_opsetid("", 21)], ir_version=10)
+            x = RNG.randn(4, shape[0]).astype(F32)
+            at = os.path.join(FOLDER, kind.lower() + name)
+            os.makedirs(at + "/test_data_set_0")
+            onnx.save(model, at + "/model.onnx")
+            save(at + "/test_data_set_0/input_0.pb", x)
+            got, who = answers(model, {"x": x})
+            save(at + "/test_data_set_0/output_0.pb", got[0])
+            print(f"{kind.lower() + name}: {who}")
+
+
 # -- opsets 22 to 28 -------------------------------------------------------------------------------
 
 def later():
@@ -298,3 +390,8 @@ if __name__ == "__main__":
     means()
     sequence()
     later()
+    regions()
+    unpools()
+    determinants()
+    affine_grids()
+    four_bits()

@@ -1,4 +1,5 @@
 /* What opsets after 21 say more than the graph's: new operators as standard ones, new attributes.
+ * AffineGrid, of opset 20, as standard ones too.
  *
  * Source: Changelog.md of the ONNX project, opsets 22 to 28. Most rows there only add element
  * types. */
@@ -118,10 +119,99 @@ static ru_status rms_normalization(rui_lift *l, ru_err *err)
     return two(l, RU_OP_Mul, x, l->in[1], l->out, err);
 }
 
+/* Elements from .. from + n of the list `size`. */
+static ru_status part_of(rui_lift *l, ru_value_id size, int64_t from, int64_t n, ru_value_id *out,
+                         ru_err *err)
+{
+    ru_value_id in[3] = {size};
+    RU_TRY(rui_lift_const_i64s(l, &from, 1, &in[1], err));
+    from += n;
+    RU_TRY(rui_lift_const_i64s(l, &from, 1, &in[2], err));
+    return rui_lift_node(l, RU_OP_Slice, in, 3, NULL, 0, out, err);
+}
+
+static ru_status joined(rui_lift *l, const ru_value_id *in, uint32_t n, int64_t axis,
+                        ru_value_id *out, ru_err *err)
+{
+    ru_attr a = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = axis};
+    return rui_lift_node(l, RU_OP_Concat, in, n, &a, 1, out, err);
+}
+
+/* Coordinates along axis d of an image of r axes, [1, .., size[d + 2], .., 1]: 1 - (2 k + 1) / n
+ * for k = n - 1 .. 0, aligned 1 - 2 k / (n - 1). One element that is aligned lies at 1, as in ONNX
+ * Runtime. */
+static ru_status coordinate(rui_lift *l, int64_t d, uint32_t r, bool align, ru_value_id *out,
+                            ru_err *err)
+{
+    int64_t shape[RU_RANK_MAX], at = d + 2;
+    ru_value_id n, less, k, list, number_of[4];
+    for (int64_t i = 0; i < 4; i++) { /* 0, 1, 2, -1 */
+        int64_t v = i < 3 ? i : -1;
+        RU_TRY(rui_lift_const(l, &(ru_type){.dtype = RU_I64}, &v, &number_of[i], err));
+    }
+    RU_TRY(rui_lift_const(l, &(ru_type){.dtype = RU_I64}, &at, &list, err));
+    RU_TRY(two(l, RU_OP_Gather, l->in[1], list, &n, err));
+    RU_TRY(two(l, RU_OP_Sub, n, number_of[1], &less, err));
+    RU_TRY(rui_lift_node(l, RU_OP_Range, (ru_value_id[]){less, number_of[3], number_of[3]}, 3, NULL,
+                         0, &k, err));
+    RU_TRY(two(l, RU_OP_Mul, k, number_of[2], &k, err));
+    RU_TRY(two(l, RU_OP_Add, k, number_of[align ? 0 : 1], &k, err));
+    RU_TRY(two(l, RU_OP_Max, align ? less : n, number_of[1], &n, err));
+    RU_TRY(two(l, RU_OP_CastLike, k, l->in[0], &k, err));
+    RU_TRY(two(l, RU_OP_CastLike, n, l->in[0], &n, err));
+    RU_TRY(two(l, RU_OP_Div, k, n, &k, err));
+    RU_TRY(number(l, 1, l->in[0], &n, err));
+    RU_TRY(two(l, RU_OP_Sub, n, k, &k, err));
+    for (uint32_t i = 0; i <= r; i++) {
+        shape[i] = (int64_t)i == d ? -1 : 1;
+    }
+    RU_TRY(rui_lift_const_i64s(l, shape, r + 1, &list, err));
+    return two(l, RU_OP_Reshape, k, list, out, err);
+}
+
+/* theta [N, r, r + 1] times the coordinates (x, y, .., 1) of each place of an image of `size`
+ * [N, C, ..]: [N, .., r] */
+static ru_status affine_grid(rui_lift *l, ru_err *err)
+{
+    RU_TRY(inputs_are(l, 2, err));
+    const ru_type *theta = rui_lift_type(l, 0), *size = rui_lift_type(l, 1);
+    int64_t align = rui_lift_take_int(l, "align_corners", 0);
+    int64_t r = theta != NULL && theta->rank == 3 ? theta->dims[1] : 2, one = 1, flat[2] = {-1};
+    bool known = theta != NULL && size != NULL;
+    if (known && (theta->rank != 3 || (r != 2 && r != 3) || theta->dims[2] != r + 1 ||
+                  size->rank != 1 || size->dims[0] != r + 2 || !ru_dtype_is_float(theta->dtype))) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "expected theta [N, 2, 3] and 4 sizes, or [N, 3, 4] and 5 sizes");
+    }
+    ru_value_id space, whole, list, parts[4], grid, turned;
+    ru_attr perm = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = 3};
+    perm.u.is = (const int64_t[]){0, 2, 1};
+    RU_TRY(part_of(l, l->in[1], 2, r, &space, err));
+    RU_TRY(rui_lift_const_i64s(l, &one, 1, &list, err));
+    RU_TRY(joined(l, (ru_value_id[]){space, list}, 2, 0, &whole, err));
+    for (int64_t d = 0; d <= r; d++) { /* the last axis comes first; last, ones */
+        ru_value_id *to = &parts[d < r ? r - 1 - d : r];
+        RU_TRY(d < r ? coordinate(l, d, (uint32_t)r, align != 0, to, err)
+                     : number(l, 1, l->in[0], to, err));
+        RU_TRY(two(l, RU_OP_Expand, *to, whole, to, err));
+    }
+    RU_TRY(joined(l, parts, (uint32_t)r + 1, r, &grid, err));
+    flat[1] = r + 1;
+    RU_TRY(rui_lift_const_i64s(l, flat, 2, &list, err));
+    RU_TRY(two(l, RU_OP_Reshape, grid, list, &grid, err));
+    RU_TRY(rui_lift_node(l, RU_OP_Transpose, l->in, 1, &perm, 1, &turned, err));
+    RU_TRY(two(l, RU_OP_MatMul, grid, turned, &grid, err));
+    RU_TRY(part_of(l, l->in[1], 0, 1, &whole, err));
+    RU_TRY(rui_lift_const_i64s(l, &r, 1, &list, err));
+    RU_TRY(joined(l, (ru_value_id[]){whole, space, list}, 3, 0, &whole, err));
+    return two(l, RU_OP_Reshape, grid, whole, l->out, err);
+}
+
 static const struct {
     const char *op;
     ru_status (*fn)(rui_lift *l, ru_err *err);
 } rows[] = {
+    {"AffineGrid", affine_grid},
     {"RMSNormalization", rms_normalization},
     {"SwiGLU", swiglu},
     {"Swish", swish},
