@@ -90,7 +90,7 @@ static void own_vectors_pass(void **state)
     uint32_t n = 0;
     ru_err err;
     assert_ok(ru_dir_list(folder, &arena, &names, &n, &err), err);
-    assert_true(n >= 75);
+    assert_true(n >= 120);
     for (uint32_t k = 0; k < 2 * n; k++) {
         ru_err why = {0};
         const char *dir = ru_path_join(&arena, folder, names[k / 2]);

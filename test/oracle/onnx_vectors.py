@@ -332,12 +332,12 @@ def four_bits():
                 return t
             info = oh.make_tensor_value_info
             g = oh.make_graph([oh.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **at),
-                               oh.make_node("MatMul", ["x", "d"], ["y"])], "g",
-                              [info("x", T.FLOAT, [4, shape[0]])],
-                              [info("y", T.FLOAT, [4, shape[1]])],
+                               oh.make_node("Add", ["x", "d"], ["y"])], "g",
+                              [info("x", T.FLOAT, shape)],
+                              [info("y", T.FLOAT, shape)],
                               [packed("w", w), nh.from_array(scale, "s"), packed("z", zero)])
             model = oh.make_model(g, opset_imports=[oh.make_opsetid("", 21)], ir_version=10)
-            x = RNG.randn(4, shape[0]).astype(F32)
+            x = RNG.randn(*shape).astype(F32)
             at = os.path.join(FOLDER, kind.lower() + name)
             os.makedirs(at + "/test_data_set_0")
             onnx.save(model, at + "/model.onnx")

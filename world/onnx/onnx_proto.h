@@ -55,6 +55,13 @@ typedef struct rui_onnx_node {
     uint32_t n_attrs;
 } rui_onnx_node;
 
+/* Whole numbers of 4 bits, two in a byte: read as u8 and i8. */
+static inline bool rui_onnx_four_bits(int32_t data_type)
+{
+    enum { UINT4 = 21, INT4 = 22 };
+    return data_type == UINT4 || data_type == INT4;
+}
+
 /* A tensor's head; its elements are read by rui_onnx_tensor_data. */
 typedef struct rui_onnx_tensor {
     const char *name;

@@ -90,7 +90,8 @@ static int64_t opset_of(const rui_onnx_opsets *list, const char *domain)
 static const void *data_alike(const ru_graph *like, const rui_onnx_tensor *t)
 {
     int64_t bytes = ru_type_bytes(&t->type);
-    for (uint32_t i = 1; like != NULL && t->raw.size_bytes == bytes && i < like->n_values; i++) {
+    bool whole = t->raw.size_bytes == bytes && !rui_onnx_four_bits(t->data_type);
+    for (uint32_t i = 1; like != NULL && whole && i < like->n_values; i++) {
         const ru_value *v = &like->values[i];
         if (v->kind == RU_VALUE_CONST && v->data != NULL && v->name != NULL &&
             strcmp(v->name, t->name) == 0) {
@@ -130,6 +131,7 @@ static ru_status weight_data(rui_onnx_reader *r, const rui_onnx_tensor *t, const
         return ru_err_wrap(r->err, st, "onnx: tensor '%s'", t->name);
     }
     int64_t want = ru_type_bytes(&t->type);
+    want = rui_onnx_four_bits(t->data_type) ? (want + 1) / 2 : want;
     if (t->length < 0 && size_bytes > want && want >= 0) {
         size_bytes = want; /* no length given: what the shape says */
     }
@@ -511,6 +513,24 @@ static ru_status tensors_check(const rui_onnx_reader *r, const rui_onnx_node *n,
     return RU_OK;
 }
 
+/* Weights of 4 bits are bytes here: an op that takes the type of a result from one would give
+ * bytes. */
+static ru_status rounding_check(const rui_onnx_reader *r, const rui_onnx_frame *f,
+                                const rui_onnx_node *n)
+{
+    uint32_t k = strcmp(n->op, "QuantizeLinear") == 0 ? 2 : 1;
+    bool types = k == 2 || strcmp(n->op, "CastLike") == 0;
+    for (; types && k < n->in.n && f != NULL; f = f->outer) {
+        const rui_onnx_slot *s = f->names.cap > 0 ? names_slot(&f->names, n->in.s[k]) : NULL;
+        if (s != NULL && s->weight != 0 && rui_onnx_four_bits(f->inits[s->weight - 1].data_type)) {
+            return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                           "results of 4 bits are not supported, only weights that "
+                           "DequantizeLinear reads; quantise to 8 bits");
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
                              int64_t opset)
 {
@@ -537,6 +557,7 @@ static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_on
         RU_TRY(rui_onnx_list_op(r, n, in, out));
     } else {
         RU_TRY(tensors_check(r, n, in));
+        RU_TRY(rounding_check(r, f, n));
         ru_op op;
         RU_TRY(op_find(r, n, opset, &op));
         RU_TRY(node_lift(r, f, n, opset, op, in, wanted, out));

@@ -144,11 +144,31 @@ static ru_status type_check(const rui_onnx_tensor *t, int64_t *size_bytes, ru_er
     return RU_OK;
 }
 
+/* Numbers of 4 bits as bytes: the low half of a byte comes first. */
+static ru_status unpack(const rui_onnx_tensor *t, const uint8_t *data, int64_t n, ru_arena *arena,
+                        const void **out, ru_err *err)
+{
+    uint8_t *to = ru_arena_alloc(arena, n, 64);
+    if (to == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "onnx: no room for tensor '%s'", t->name);
+    }
+    for (int64_t k = 0; k < n; k++) {
+        uint8_t bits = (data[k / 2] >> (k % 2 * 4)) & 0xf;
+        to[k] = t->type.dtype == RU_I8 && bits > 7 ? (uint8_t)(bits | 0xf0) : bits;
+    }
+    *out = to;
+    return RU_OK;
+}
+
 ru_status rui_onnx_tensor_bytes(const rui_onnx_tensor *t, const void *data, int64_t size_bytes,
                                 ru_arena *arena, const void **out, ru_err *err)
 {
     int64_t want = 0;
     RU_TRY(type_check(t, &want, err));
+    if (rui_onnx_four_bits(t->data_type) && size_bytes == (want + 1) / 2) {
+        return unpack(t, data, want, arena, out, err);
+    }
+    want = rui_onnx_four_bits(t->data_type) ? (want + 1) / 2 : want;
     if (size_bytes != want) {
         return RU_FAIL(err, RU_E_DATA,
                        "onnx: tensor '%s' has %lld bytes, its type and shape need %lld", t->name,
@@ -211,7 +231,9 @@ ru_status rui_onnx_tensor_data(const rui_onnx_tensor *t, ru_arena *arena, const 
     ru_pb_wire wire;
     uint32_t number = elements_field(t->type.dtype, &wire);
     int64_t bytes = ru_dtype_bytes(t->type.dtype);
-    int64_t have = 0;
+    int64_t have = 0, count = want;
+    bool packed = rui_onnx_four_bits(t->data_type);
+    want = packed ? (want + 1) / 2 : want;
     ru_pb_in in = ru_pb_in_open(t->bytes.data, t->bytes.size_bytes);
     for (ru_pb_field f; ru_pb_next(&in, &f);) {
         int64_t n = f.number == number ? ru_pb_count(&f, wire) : 0;
@@ -253,7 +275,7 @@ ru_status rui_onnx_tensor_data(const rui_onnx_tensor *t, ru_arena *arena, const 
         }
     }
     *out = data;
-    return RU_OK;
+    return packed ? unpack(t, data, count, arena, out, err) : RU_OK;
 }
 
 ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_texts *words,
