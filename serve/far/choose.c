@@ -95,10 +95,15 @@ ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
                        "more memory",
                        limit, RUI_FAR_MARGIN * 100, least_s / (1 - RUI_FAR_MARGIN), least_mb);
     }
-    if (f->size != NULL) {
-        rui_size_alone(f, best.at.memory_mb);
-    }
     f->alone = best;
+    if (f->v->config.delay_us > 0) { /* its owner has chosen batch and delay: whoever comes */
+        best.at.batch = (uint32_t)ru_served_facts_get(f->v->served)->rows_max;
+        best.at.timeout_s = (double)f->v->config.delay_us * 1e-6;
+        best.latency_s += best.at.timeout_s;
+    }
+    if (f->size != NULL) {
+        rui_size_begin(f, &best.at);
+    }
     f->ready = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
     install(f, &best, now);
     return RU_OK;
@@ -288,7 +293,7 @@ static void choose(rui_far *f, ru_time now)
 {
     uint64_t oldest = f->n_came > RUI_FAR_CAME / 2 ? f->n_came - RUI_FAR_CAME / 2 : 0;
     f->from = f->from > oldest ? f->from : oldest;
-    if (f->choosing || f->n_came - f->from < GAPS_FRESH ||
+    if (f->v->config.delay_us > 0 || f->choosing || f->n_came - f->from < GAPS_FRESH ||
         (f->choices > 0 && ru_time_since(now, f->chosen_at) < PAUSE_NS)) {
         return;
     }

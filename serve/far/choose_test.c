@@ -96,6 +96,18 @@ static void test_a_stop_begins_anew(void **state)
     close_world(w);
 }
 
+/* A configuration with a delay is a choice by hand: nothing is fitted or asked. */
+static void test_a_delay_of_the_configuration_stays(void **state)
+{
+    (void)state;
+    world *w = open_world();
+    w->version.config.delay_us = 100000;
+    come(w, 256, MEAN_S);
+    assert_false(w->far.choosing);
+    assert_true(w->far.mean_s == 0);
+    close_world(w);
+}
+
 /* The choice after n gaps of a memoryless process. */
 static rui_far_choice chosen(uint32_t n)
 {
@@ -157,6 +169,7 @@ static void test_few_arrivals_make_careful(void **state)
     assert_true(late(&few, (1 - off) * MEAN_S) < 0.052);
 }
 
-RU_TESTS(serve_choose, cmocka_unit_test(test_a_stop_begins_anew),
+RU_TESTS(serve_choose, cmocka_unit_test(test_a_delay_of_the_configuration_stays),
+         cmocka_unit_test(test_a_stop_begins_anew),
          cmocka_unit_test(test_drifts_are_found_where_they_begin),
          cmocka_unit_test(test_few_arrivals_make_careful))

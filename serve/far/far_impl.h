@@ -135,7 +135,7 @@ double rui_size_bound(const rui_far *f, uint32_t class_of); /* 0: there are no s
 bool rui_size_came(rui_far *f, uint32_t class_of);
 void rui_size_fit(rui_far *f); /* shares of classes, since `from` */
 /* Every request alone, with such memory. */
-void rui_size_alone(rui_far *f, double memory_mb);
+void rui_size_begin(rui_far *f, const ru_batch_choice *at);
 void rui_size_install(rui_far *f); /* `next` */
 void rui_size_explain(const rui_far *f, const ru_tell *o);
 /* size_law.c: as rui_far_choose */

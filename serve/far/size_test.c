@@ -49,7 +49,7 @@ static world *open_world(void)
         }
     }
     ru_arena_init(&f->plan_arena, 0);
-    rui_size_alone(f, 1024);
+    rui_size_begin(f, &(ru_batch_choice){.memory_mb = 1024, .batch = 1});
     w->size.now = w->size.next;
     ru_rng rng = ru_rng_from(1, 1);
     uint32_t order[GAPS];
