@@ -35,7 +35,7 @@ typedef struct run {
     uint32_t *idle;
     uint32_t n_idle;
     int64_t from_ns, next_ns, end_ns; /* of the arrivals */
-    uint32_t phase;
+    uint32_t phase, given;            /* given: the next one */
     uint64_t asked;
     ru_err *err;
 } run;
@@ -82,6 +82,7 @@ static ru_status ask(run *r, conn *c, int64_t at_ns)
 {
     const rui_load *l = r->l;
     c->urgent = l->urgent_of > 0 && r->asked++ % l->urgent_of == 0;
+    r->out->sent++;
     c->busy = true;
     c->at_ns = at_ns;
     c->n = 0;
@@ -92,7 +93,8 @@ static ru_status ask(run *r, conn *c, int64_t at_ns)
         for (uint32_t k = 0; k < l->n_kinds; k++) {
             weight[k] = l->kinds[k].weight;
         }
-        c->kind = ru_rng_pick(&r->rng, weight, l->n_kinds);
+        c->kind =
+            l->given != NULL ? l->given[r->given].kind : ru_rng_pick(&r->rng, weight, l->n_kinds);
         p = l->kinds[c->kind].request;
         n = l->kinds[c->kind].size_bytes;
     }
@@ -191,6 +193,13 @@ static ru_status hear(run *r, uint32_t which)
     return RU_OK;
 }
 
+static int64_t given_ns(const run *r)
+{
+    const rui_load *l = r->l;
+    double after_s = r->given < l->n_given ? l->given[r->given].at_s - l->given_from_s : 1e9;
+    return r->from_ns + (int64_t)(after_s * 1e9);
+}
+
 /* Arrivals until now go to connections that are idle. */
 static ru_status arrive(run *r)
 {
@@ -199,7 +208,10 @@ static ru_status arrive(run *r)
     while (r->n_idle > 0 && now < r->end_ns && (l->per_s == 0 || r->next_ns <= now)) {
         int64_t at = l->per_s == 0 ? now : r->next_ns;
         RU_TRY(ask(r, &r->conns[r->idle[--r->n_idle]], at));
-        if (l->per_s > 0 && l->arrivals != NULL) {
+        if (l->given != NULL) {
+            r->given++;
+            r->next_ns = given_ns(r);
+        } else if (l->per_s > 0 && l->arrivals != NULL) {
             r->next_ns += (int64_t)(ru_markov_draw(l->arrivals, &r->rng, &r->phase) * 1e9);
         } else if (l->per_s > 0) {
             double u = ru_rng_f64(&r->rng);
@@ -263,6 +275,10 @@ ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
     int64_t from = ru_clock_now().ns;
     r.from_ns = r.next_ns = from;
     r.end_ns = from + (int64_t)(l->seconds * 1e9);
+    while (l->given != NULL && r.given < l->n_given && l->given[r.given].at_s < l->given_from_s) {
+        r.given++;
+    }
+    r.next_ns = l->given != NULL ? given_ns(&r) : r.next_ns;
     while (st == RU_OK && (ru_clock_now().ns < r.end_ns || r.n_idle < l->conns)) {
         st = turn(&r);
         if (ru_clock_now().ns > r.end_ns + (l->patience_s > 0 ? l->patience_s : 5) * 1000000000) {

@@ -19,6 +19,12 @@ typedef struct rui_load_kind {
     double weight; /* part of the requests, of the sum of all weights */
 } rui_load_kind;
 
+/* A request of a trace: its kind, and when it comes. */
+typedef struct rui_load_at {
+    double at_s; /* never falling */
+    uint32_t kind;
+} rui_load_at;
+
 typedef struct rui_load_count {
     uint64_t n, late; /* asked; answered with 200 later than promised, or not with 200 */
 } rui_load_count;
@@ -34,11 +40,14 @@ typedef struct rui_load {
     const rui_load_kind *kinds; /* [n_kinds] in place of `request`; NULL: none */
     uint32_t n_kinds;           /* at most RUI_LOAD_KINDS */
     const ru_markov *arrivals;  /* in place of Poisson's, while per_s is not 0; NULL: none */
-    double window_s;            /* late ones are counted by windows too; 0: not */
-    uint32_t silent;            /* connections that open before the others and ask nothing */
-    bool greets;                /* each of the others is answered once before the load begins */
-    uint32_t conns;             /* open loop: requests beyond that wait at the client, and count */
-    double per_s;               /* Poisson arrivals; 0: closed loop */
+    const rui_load_at *given;   /* [n_given] in place of drawn ones, with per_s not 0; NULL: none */
+    uint32_t n_given;
+    double given_from_s; /* those before it are left out, and it is the begin */
+    double window_s;     /* late ones are counted by windows too; 0: not */
+    uint32_t silent;     /* connections that open before the others and ask nothing */
+    bool greets;         /* each of the others is answered once before the load begins */
+    uint32_t conns;      /* open loop: requests beyond that wait at the client, and count */
+    double per_s;        /* Poisson arrivals; 0: closed loop */
     double seconds;
     uint64_t seed;
     int64_t patience_s; /* for answers after the last request; 0: 5 */
@@ -46,6 +55,7 @@ typedef struct rui_load {
 } rui_load;
 
 typedef struct rui_load_out {
+    uint64_t sent;              /* with those that nobody answered */
     ru_hist latency;            /* of answers with 200 */
     uint64_t ok, late;          /* 200; of these later than promised */
     uint64_t full, over, other; /* 429 or 503; 504; anything else */

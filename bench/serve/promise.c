@@ -81,6 +81,24 @@ void rui_side_stop(rui_side *s)
     rui_side_end(s);
 }
 
+/* A server of a folder answers before its models are ready. */
+static ru_status await(rui_promise *w, const rui_side *s)
+{
+    enum { TRIES = 600 };
+    ru_arena *a = w->b->arena;
+    const char *url = ru_arena_printf(a, "http://%s/v2/health/ready", s->address);
+    char *text = NULL;
+    int64_t n = 0;
+    ru_status st = RU_E_MEM;
+    for (uint32_t k = 0; url != NULL && st != RU_OK && k < TRIES; k++) {
+        st = ru_http_fetch(&(ru_fetch){.url = url}, a, &text, &n, w->err);
+        if (st != RU_OK) {
+            ru_clock_pause(INT64_C(100000000));
+        }
+    }
+    return st;
+}
+
 ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *what, rui_load l,
                            rui_promise_page *p)
 {
@@ -91,9 +109,11 @@ ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *
     l.address = s.address;
     l.conns = RUI_PROMISE_CONNS;
     l.seconds = w->seconds;
+    st = st == RU_OK ? await(w, &s) : st;
     st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
     st = st == RU_OK ? rui_promise_read(w, &s, what, &before) : st;
     l.seed++;
+    l.given_from_s += l.seconds;
     l.seconds = seconds;
     st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
     st = st == RU_OK ? rui_promise_read(w, &s, what, p) : st;
@@ -258,5 +278,6 @@ ru_status ru_bench_promise(ru_bench *b, ru_err *err)
     RU_TRY(drift(&w));
     RU_TRY(rui_promise_simulate(&w, BATCH_S));
     RU_TRY(rui_promise_sizes(&w));
+    RU_TRY(rui_promise_traces(&w));
     return rui_promise_beside(&w);
 }

@@ -44,6 +44,14 @@ void rui_side_stop(rui_side *s);
 RU_MUST_USE ru_status rui_promise_simulate(rui_promise *w, double per_s);
 /* Requests that differ in size: buffers by size beside one buffer and none. */
 RU_MUST_USE ru_status rui_promise_sizes(rui_promise *w);
+/* The conversations of a published trace at its own pace and ten times as fast: buffers by size
+ * beside one buffer, none, and one with a fixed delay; tables of routes that are swapped under
+ * load. */
+RU_MUST_USE ru_status rui_promise_traces(rui_promise *w);
+/* Requests for the model `serve-NAME`, of sizes in the middle of each of `n` classes of `context`
+ * tokens; text [n] keeps them. */
+RU_MUST_USE ru_status rui_promise_requests(rui_promise *w, const char *name, uint32_t n,
+                                           int64_t context, ru_text *text, rui_load_kind *out);
 /* A training on the core of a server, beside what else one could do. */
 RU_MUST_USE ru_status rui_promise_beside(rui_promise *w);
 

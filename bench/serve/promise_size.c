@@ -24,10 +24,11 @@ enum { NONE, ONE, OURS, SIDES };
 static const side_kind kinds[SIDES] = {
     {"none", "1", "1"}, {"one buffer", "8", "1"}, {"by size", "8", "16"}};
 
-static ru_status put_requests(rui_promise *w, ru_text *text, rui_load_kind *out)
+ru_status rui_promise_requests(rui_promise *w, const char *name, uint32_t n, int64_t context,
+                               ru_text *text, rui_load_kind *out)
 {
-    for (uint32_t k = 0; k < SIZES; k++) {
-        int64_t size = CONTEXT / SIZES * (k + 1) - CONTEXT / SIZES / 2;
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t size = context / n * (k + 1) - context / n / 2;
         ru_text body = ru_text_arena(w->b->arena);
         text[k] = ru_text_arena(w->b->arena);
         ru_text_putf(&body,
@@ -39,14 +40,14 @@ static ru_status put_requests(rui_promise *w, ru_text *text, rui_load_kind *out)
         }
         ru_text_put(&body, "]}]}");
         ru_text_putf(&text[k],
-                     "POST /v2/models/serve-sizes/infer HTTP/1.1\r\nHost: bench\r\n"
+                     "POST /v2/models/serve-%s/infer HTTP/1.1\r\nHost: bench\r\n"
                      "Content-Length: %lld\r\n\r\n",
-                     (long long)body.n);
+                     name, (long long)body.n);
         ru_text_put_n(&text[k], body.p, body.n);
         if (text[k].cut) {
             return RU_FAIL(w->err, RU_E_MEM, "no memory for requests");
         }
-        out[k] = (rui_load_kind){text[k].p, text[k].n, weight[k]};
+        out[k] = (rui_load_kind){text[k].p, text[k].n, 1};
     }
     return RU_OK;
 }
@@ -93,7 +94,10 @@ ru_status rui_promise_sizes(rui_promise *w)
     }
     const char *run = NULL;
     RU_TRY(rui_bench_run_of_tokens(w->b, "sizes", job, 17, &run, w->err));
-    RU_TRY(put_requests(w, text, requests));
+    RU_TRY(rui_promise_requests(w, "sizes", SIZES, CONTEXT, text, requests));
+    for (uint32_t k = 0; k < SIZES; k++) {
+        requests[k].weight = weight[k];
+    }
     for (uint32_t k = 0; k < w->rounds; k++) {
         for (uint32_t s = 0; s < SIDES; s++) {
             rui_promise_page p = {0};
