@@ -15,25 +15,40 @@
 #include "env/process/process.h"
 #include "env/process/self.h"
 #include "env/thread.h"
+#include "web/fetch.h"
 
 typedef rui_promise bench;
 
 /* GATES sides are measured at every load, the others at 0.2 and 0.6. */
-typedef enum beside { ALONE, PLAIN, OURS, GATES, FREE = GATES, NICE, IDLE, QUOTA, SIDES } beside;
+typedef enum beside {
+    ALONE,
+    PLAIN,
+    OURS,
+    GATES,
+    FREE = GATES,
+    NICE,
+    IDLE,
+    QUOTA,
+    KILLED, /* ours, which gets SIGKILL every other second and begins anew */
+    SIDES
+} beside;
 
 static const char *const side_name[SIDES] = {"alone", "plain gate", "gate", "free",
-                                             "nice",  "cpu.idle",   "half"};
+                                             "nice",  "cpu.idle",   "half", "gate, killed"};
 
 enum { WORDS = 24, ROUNDS = RU_BENCH_ROUNDS_MAX };
 
 typedef struct core {
-    char server[16], *on; /* taskset's list; its name in a command */
-    double top;           /* requests a second that the server answers at most */
-    double idle;          /* steps a second of a training that has the core alone */
+    char server[16];   /* taskset's list */
+    const char *where; /* "beside", in the names of rows */
+    uint32_t cores;
+    double top;  /* requests a second that the server answers at most */
+    double idle; /* steps a second of a training that has the core alone */
 } core;
 
 typedef struct figures {
     double p99_ms[SIDES][ROUNDS], late[SIDES][ROUNDS], steps[SIDES][ROUNDS];
+    double off_new[ROUNDS], off_known[ROUNDS]; /* predicted slowdown, in percent of the measured */
 } figures;
 
 /* A control group whose processes have what nobody else wants, or half of a core; *out NULL for the
@@ -111,8 +126,16 @@ static ru_status train(bench *w, const core *c, const rui_side *s, beside side,
         words[n++] = "-n";
         words[n++] = "19";
     }
-    const char *const all[] = {w->rubato, "train", job, "--out", run, "-q"};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
+    if (side == KILLED) {
+        words[n++] = "sh";
+        words[n++] = "-c";
+        words[n++] = ru_arena_printf(w->b->arena,
+                                     "while :; do rm -rf '%s'; timeout -s KILL 2 '%s' train '%s' "
+                                     "--out '%s' -q --beside %s; done",
+                                     run, w->rubato, job, run, s->address);
+    }
+    const char *const all[] = {side == KILLED ? NULL : w->rubato, "train", job, "--out", run, "-q"};
+    for (uint32_t k = 0; all[0] != NULL && k < RU_ARRAY_LEN(all); k++) {
         words[n++] = all[k];
     }
     if (side == OURS || side == PLAIN) {
@@ -153,6 +176,38 @@ static ru_status load(bench *w, const rui_side *s, double per_s, double seconds,
     return rui_load_run(&l, &w->out, w->err);
 }
 
+/* The gate's page: slowdown of a batch beside ops, predicted and measured, of the last 256; and how
+ * many there were. */
+static ru_status slowdown(bench *w, const rui_side *s, double *off, double *batches)
+{
+    ru_arena *a = w->b->arena;
+    const char *url = ru_arena_printf(a, "http://%s/v2/rubato/explain/gate", s->address);
+    char *text = NULL;
+    int64_t n = 0;
+    double predicted = 0, measured = 0;
+    RU_TRY(url != NULL ? ru_http_fetch(&(ru_fetch){.url = url}, a, &text, &n, w->err)
+                       : RU_FAIL(w->err, RU_E_MEM, "no memory for an address"));
+    const char *at = strstr(text, "beside ops: predicted ");
+    *batches = 0;
+    if (at != NULL) {
+        (void)sscanf(at, "beside ops: predicted %lf, measured %lf, %lf", &predicted, &measured,
+                     batches);
+    }
+    *off = measured > 0 ? 100 * fabs(predicted / measured - 1) : 100;
+    return RU_OK;
+}
+
+/* The load; with ours it stops once the pair has been met some 200 times, and looks. */
+static ru_status load_in_parts(bench *w, const rui_side *s, double per_s, double seconds,
+                               uint32_t round, int64_t promise_ns, figures *f)
+{
+    double batches = 0, ask_s = fmin(600 / per_s, seconds / 4);
+    RU_TRY(load(w, s, per_s, ask_s, round + 201, promise_ns));
+    RU_TRY(slowdown(w, s, &f->off_new[round], &batches));
+    RU_TRY(load(w, s, per_s, seconds, round + 1, promise_ns));
+    return slowdown(w, s, &f->off_known[round], &batches);
+}
+
 static ru_status one_side(bench *w, const core *c, beside side, double per_s, double seconds,
                           uint32_t round, int64_t promise_ns, figures *f)
 {
@@ -166,7 +221,11 @@ static ru_status one_side(bench *w, const core *c, beside side, double per_s, do
     ru_status st = serve(w, c, slo, &s);
     st = st == RU_OK ? load(w, &s, per_s, 0.5, round + 101, promise_ns) : st;
     st = st == RU_OK && side != ALONE ? train(w, c, &s, side, group, &training, run) : st;
-    st = st == RU_OK ? load(w, &s, per_s, seconds, round + 1, promise_ns) : st;
+    if (st == RU_OK && side == OURS) {
+        st = load_in_parts(w, &s, per_s, seconds, round, promise_ns, f);
+    } else {
+        st = st == RU_OK ? load(w, &s, per_s, seconds, round + 1, promise_ns) : st;
+    }
     f->steps[side][round] = training != NULL ? end_training(w, training, run, seconds) : 0;
     rui_side_end(&s);
     group_end(group);
@@ -174,7 +233,7 @@ static ru_status one_side(bench *w, const core *c, beside side, double per_s, do
         return RU_FAIL(w->err, RU_E_PEER, "no request was answered while %s was measured",
                        side_name[side]);
     }
-    uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
+    uint64_t all = w->out.sent;
     f->p99_ms[side][round] = (double)ru_hist_quantile(&w->out.latency, 0.99) * 1e-6;
     f->late[side][round] =
         100 * (double)(all - w->out.ok + w->out.late) / (double)(all > 0 ? all : 1);
@@ -227,45 +286,63 @@ static ru_status add(bench *w, const char *name, const char *unit, bool lower, d
                         w->err);
 }
 
-static ru_status report(bench *w, double part, beside side, const figures *f)
+static ru_status report(bench *w, const core *c, double part, beside side, const figures *f)
 {
     char name[96];
-    (void)snprintf(name, sizeof name, "beside, load %.1f, %s: p99", part, side_name[side]);
+    (void)snprintf(name, sizeof name, "%s, load %.1f, %s: p99", c->where, part, side_name[side]);
     RU_TRY(add(w, name, "ms", true, 0, f->p99_ms[side]));
-    (void)snprintf(name, sizeof name, "beside, load %.1f, %s: late or refused", part,
+    (void)snprintf(name, sizeof name, "%s, load %.1f, %s: late or refused", c->where, part,
                    side_name[side]);
     RU_TRY(add(w, name, "%", true, 0, f->late[side]));
-    (void)snprintf(name, sizeof name, "beside, load %.1f, %s: training", part, side_name[side]);
+    (void)snprintf(name, sizeof name, "%s, load %.1f, %s: training", c->where, part,
+                   side_name[side]);
     return side == ALONE ? RU_OK : add(w, name, "steps/s", false, 0, f->steps[side]);
+}
+
+/* Steps a second of a training that has all that the server leaves of the cores, and costs it
+ * nothing: a server has one of them while it computes. */
+static double oracle_of(const core *c, double part)
+{
+    return c->idle * (c->cores - part) / c->cores;
 }
 
 /* Beside the same round of the other sides. */
 static ru_status judge(bench *w, const core *c, double part, const figures *f)
 {
     char name[96];
-    double points[ROUNDS], tail[ROUNDS], plain[ROUNDS], idle[ROUNDS];
+    double points[ROUNDS], tail[ROUNDS], plain[ROUNDS], idle[ROUNDS], oracle[ROUNDS];
     for (uint32_t k = 0; k < w->rounds; k++) {
         points[k] = f->late[OURS][k] - f->late[ALONE][k];
         tail[k] = f->p99_ms[OURS][k] / f->p99_ms[ALONE][k];
         plain[k] = f->steps[OURS][k] / fmax(f->steps[PLAIN][k], 1e-9);
-        idle[k] = f->steps[OURS][k] / (c->idle * (1 - part));
+        idle[k] = f->steps[OURS][k] / oracle_of(c, part);
+        oracle[k] = oracle_of(c, part);
     }
     bool busy = part > 0.65;
-    (void)snprintf(name, sizeof name, "beside, load %.1f: late, points above alone", part);
+    (void)snprintf(name, sizeof name, "%s, load %.1f: late, points above alone", c->where, part);
     RU_TRY(add(w, name, "", true, 0.5, points));
-    (void)snprintf(name, sizeof name, "beside, load %.1f: p99 over alone", part);
+    (void)snprintf(name, sizeof name, "%s, load %.1f: p99 over alone", c->where, part);
     RU_TRY(add(w, name, "", true, 1.10, tail));
-    (void)snprintf(name, sizeof name, "beside, load %.1f: training over the plain gate", part);
+    (void)snprintf(name, sizeof name, "%s, load %.1f: training over the plain gate", c->where,
+                   part);
     RU_TRY(add(w, name, "", false, busy ? 1.0 : 1.15, plain));
-    (void)snprintf(name, sizeof name, "beside, load %.1f: training over the idle core", part);
-    return add(w, name, "", false, busy ? 0 : 0.70, idle);
+    (void)snprintf(name, sizeof name, "%s, load %.1f: training over the idle core", c->where, part);
+    RU_TRY(add(w, name, "", false, busy ? 0 : 0.70, idle));
+    (void)snprintf(name, sizeof name, "%s, load %.1f, oracle (computed): training", c->where, part);
+    RU_TRY(add(w, name, "steps/s", false, 0, oracle));
+    (void)snprintf(name, sizeof name, "%s, load %.1f: slowdown of a new pair off", c->where, part);
+    RU_TRY(add(w, name, "%", true, 12, f->off_new));
+    (void)snprintf(name, sizeof name, "%s, load %.1f: slowdown of a known pair off", c->where,
+                   part);
+    return add(w, name, "%", true, 5, f->off_known);
 }
 
 static ru_status at_load(bench *w, const core *c, double part)
 {
     figures f = {0};
     bool measured[SIDES];
-    beside sides = part < 0.25 || (part > 0.55 && part < 0.65) ? SIDES : GATES;
+    bool two = part < 0.25 || (part > 0.55 && part < 0.65);
+    beside sides = two && c->cores == 1 ? SIDES : GATES;
     double seconds = w->b->quick ? w->seconds : fmax(w->seconds, 1e4 / (part * c->top));
     /* 2.5 times the mean service, and what waiting for it takes at this load */
     int64_t promise_ns = (int64_t)(2.5e9 / c->top / (1 - part));
@@ -279,34 +356,64 @@ static ru_status at_load(bench *w, const core *c, double part)
         }
     }
     for (beside side = ALONE; side < sides; side++) {
-        RU_TRY(measured[side] ? report(w, part, side, &f) : RU_OK);
+        RU_TRY(measured[side] ? report(w, c, part, side, &f) : RU_OK);
+    }
+    if (sides == SIDES) {
+        double more[ROUNDS];
+        char name[96];
+        for (uint32_t k = 0; k < w->rounds; k++) {
+            more[k] = f.late[KILLED][k] - f.late[ALONE][k];
+        }
+        (void)snprintf(name, sizeof name, "%s, load %.1f, gate, killed: late, points above alone",
+                       c->where, part);
+        RU_TRY(add(w, name, "", true, 0.5, more));
     }
     return judge(w, c, part, &f);
 }
 
-static bool wants(const bench *w, double part)
+static bool wants(const bench *w, const char *where, double part)
 {
-    char name[32];
-    (void)snprintf(name, sizeof name, "beside, load %.1f", part);
+    char name[48];
+    (void)snprintf(name, sizeof name, "%s, load %.1f", where, part);
     return ru_bench_wants(w->b, name);
 }
 
-ru_status rui_promise_beside(bench *w)
+/* All loads of one place. */
+static ru_status at_place(bench *w, core *c, uint32_t threads)
 {
-    static const char job[] = "name: promise-training\nmodel: {zoo: mlp, hidden: [512, 512]}\n"
-                              "data: {format: synthetic, generator: digits, count: 512}\n"
-                              "train: {batch: 64, steps: 100000000, threads: 1}\n";
     static const double loads[] = {0.2, 0.6, 0.8, 0.3, 0.4, 0.5, 0.7, 0.9};
     const char *path = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
-    uint32_t cores[2];
-    core c = {0};
+    const char *job =
+        ru_arena_printf(w->b->arena,
+                        "name: promise-training\nmodel: {zoo: mlp, hidden: [512, 512]}\n"
+                        "data: {format: synthetic, generator: digits, count: 512}\n"
+                        "train: {batch: 64, steps: 100000000, threads: %u}\n",
+                        threads);
     /* in quick rounds the others only when they are named */
-    bool all = !w->b->quick || !ru_bench_wants(w->b, "beside, load");
+    bool all = !w->b->quick || strchr(w->b->only, '0') != NULL;
     uint32_t n_loads = all ? RU_ARRAY_LEN(loads) : 3, wanted = 0;
     for (uint32_t k = 0; k < n_loads; k++) {
-        wanted += wants(w, loads[k]) ? 1 : 0;
+        wanted += wants(w, c->where, loads[k]) ? 1 : 0;
     }
     if (wanted == 0) {
+        return RU_OK;
+    }
+    RU_TRY(path != NULL && job != NULL ? ru_file_replace(path, job, (int64_t)strlen(job), w->err)
+                                       : RU_FAIL(w->err, RU_E_MEM, "no memory for a path"));
+    RU_TRY(speed(w, c));
+    for (uint32_t k = 0; k < n_loads; k++) {
+        RU_TRY(wants(w, c->where, loads[k]) ? at_load(w, c, loads[k]) : RU_OK);
+    }
+    return RU_OK;
+}
+
+/* On one core with the server, the client on the other one; and all three on two cores, the
+ * training with two threads. */
+ru_status rui_promise_beside(bench *w)
+{
+    uint32_t cores[2];
+    core one = {.where = "beside", .cores = 1}, two = {.where = "beside on two cores", .cores = 2};
+    if (!ru_bench_wants(w->b, "beside") && strncmp(w->b->only, "beside", 6) != 0) {
         return RU_OK;
     }
     if (ru_thread_cores_list(cores, 2) < 2) {
@@ -314,13 +421,9 @@ ru_status rui_promise_beside(bench *w)
                "a training beside a server is left out: it needs two cores, one for the client");
         return RU_OK;
     }
-    (void)snprintf(c.server, sizeof c.server, "%u", cores[1]);
+    (void)snprintf(one.server, sizeof one.server, "%u", cores[1]);
+    (void)snprintf(two.server, sizeof two.server, "%u,%u", cores[0], cores[1]);
+    RU_TRY(at_place(w, &two, 2));
     (void)ru_cores_stay(cores[0]);
-    RU_TRY(path != NULL ? ru_file_replace(path, job, sizeof job - 1, w->err)
-                        : RU_FAIL(w->err, RU_E_MEM, "no memory for a path"));
-    RU_TRY(speed(w, &c));
-    for (uint32_t k = 0; k < n_loads; k++) {
-        RU_TRY(wants(w, loads[k]) ? at_load(w, &c, loads[k]) : RU_OK);
-    }
-    return RU_OK;
+    return at_place(w, &one, 1);
 }

@@ -350,7 +350,7 @@ ru_status rui_beside_open(const char *handle, bool plain, bool fixed, rui_beside
     b->fixed = fixed;
     b->turn = true;
     if (!plain) { /* The op under way stands still when a batch begins, and what opens the training
-                   * makes no request late (figures: docs/measured/serve.md). */
+                   * makes no request late (figures: docs/measured/promise.md). */
         ru_process_idle(true);
     }
     b->facts = *ru_beside_facts_get(b->ring);
