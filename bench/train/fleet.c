@@ -269,6 +269,7 @@ ru_status ru_bench_fleet(ru_bench *b, ru_err *err)
     RU_TRY(ru_bench_wants(b, "deadlines kept, of jobs on functions")
                ? rui_bench_fleet_deadline(b, err)
                : RU_OK);
+    RU_TRY(ru_bench_wants(b, RUI_BENCH_FLEET_BATCHES) ? rui_bench_fleet_batches(b, err) : RU_OK);
     const char *line = "round of 20 clients over TLS";
     RU_TRY(ru_bench_wants(b, line) ? or_told(b, line, rui_bench_fleet_line(b, err), err) : RU_OK);
     return or_told(b, "exchange through a store", rui_bench_exchange(b, err), err);

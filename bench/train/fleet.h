@@ -10,6 +10,9 @@ ru_status rui_bench_fleet_line(ru_bench *b, ru_err *err);     /* rows of rounds 
 ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err); /* rows of jobs on functions */
 /* Rows of 50 processes with so many classes each. */
 ru_status rui_bench_fleet_clients(ru_bench *b, uint32_t classes, ru_err *err);
+/* Rows of jobs on functions whose batch doubles. */
+#define RUI_BENCH_FLEET_BATCHES "functions, a batch that doubles twice"
+ru_status rui_bench_fleet_batches(ru_bench *b, ru_err *err);
 /* A row of such processes that are killed and become slower. */
 #define RUI_BENCH_FLEET_STRUCK "5 of 50 client processes killed and a tier half as fast"
 ru_status rui_bench_fleet_struck(ru_bench *b, ru_err *err);

@@ -1,5 +1,6 @@
 /* Jobs on functions of this machine with a deadline: how many keep it, and what they cost beside
- * the cheapest choice of a measured grid of workers and memory. */
+ * the cheapest choice of a measured grid of workers and memory. And jobs whose batch doubles twice
+ * beside the cheapest number of workers that is kept. */
 #include "bench/train/fleet.h"
 
 #include <math.h>
@@ -13,6 +14,7 @@
 
 enum { WORKERS = 6, MEMORIES = 8, MEMORY_MB = 128 };
 enum { JOBS = 20, JOBS_QUICK = 6 };
+enum { BATCHES_MB = 442, BATCHES_EPOCHS = 24, BATCHES_EPOCHS_QUICK = 12, BATCHES_JOBS = 3 };
 
 static const char job_text[] =
     "name: deadline\n"
@@ -27,7 +29,8 @@ typedef struct spent {
 } spent;
 
 /* What a run of the job with these words took and cost. */
-static ru_status train(ru_bench *b, const char *const *more, uint32_t n, spent *out, ru_err *err)
+static ru_status train(ru_bench *b, const char *job, const char *const *more, uint32_t n,
+                       spent *out, ru_err *err)
 {
     enum { WORDS_MAX = 32 };
     const char *run = ru_path_join(b->arena, b->dir, "deadline-run"), *line = "";
@@ -37,7 +40,7 @@ static ru_status train(ru_bench *b, const char *const *more, uint32_t n, spent *
                                    "sh",
                                    ru_bench_rubato(b->arena),
                                    "train",
-                                   ru_path_join(b->arena, b->dir, "deadline.yaml"),
+                                   ru_path_join(b->arena, b->dir, job),
                                    "--functions",
                                    "local",
                                    "--out",
@@ -71,18 +74,19 @@ static ru_status train(ru_bench *b, const char *const *more, uint32_t n, spent *
 }
 
 /* Of a choice that is kept from the first step to the last. */
-static ru_status measure(ru_bench *b, uint32_t workers, uint32_t memory_mb, spent *out, ru_err *err)
+static ru_status measure(ru_bench *b, const char *job, uint32_t workers, uint32_t memory_mb,
+                         spent *out, ru_err *err)
 {
     const char *const words[] = {"-w", ru_arena_printf(b->arena, "%u", workers), "--memory",
                                  ru_arena_printf(b->arena, "%u", memory_mb)};
-    return train(b, words, RU_ARRAY_LEN(words), out, err);
+    return train(b, job, words, RU_ARRAY_LEN(words), out, err);
 }
 
 /* The cheapest of the grid that keeps the deadline; -1: none. */
-static double cheapest(const spent *grid, double deadline_s)
+static double cheapest(const spent *grid, uint32_t n, double deadline_s)
 {
     double least = -1;
-    for (uint32_t k = 0; k < WORKERS * MEMORIES; k++) {
+    for (uint32_t k = 0; k < n; k++) {
         if (grid[k].seconds > 0 && grid[k].seconds <= deadline_s &&
             (least < 0 || grid[k].usd < least)) {
             least = grid[k].usd;
@@ -103,7 +107,7 @@ ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
         if (b->quick && (workers % 2 != 0 || memory % 2 != 0)) {
             continue; /* 3 x 4 */
         }
-        RU_TRY(measure(b, workers, MEMORY_MB * memory, &grid[k], err));
+        RU_TRY(measure(b, "deadline.yaml", workers, MEMORY_MB * memory, &grid[k], err));
         fastest = fmin(fastest, grid[k].seconds);
     }
     for (uint32_t j = 0; j < jobs; j++) { /* from three to six times the fastest */
@@ -118,11 +122,12 @@ ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
             "--set",
             ru_arena_printf(b->arena, "train.seed=%u", j + 1)};
         spent s;
-        RU_TRY(train(b, words, RU_ARRAY_LEN(words), &s, err));
+        RU_TRY(train(b, "deadline.yaml", words, RU_ARRAY_LEN(words), &s, err));
         fprintf(stderr, "job %u: deadline %.2f s, took %.2f s, %.3g USD, the cheapest %.3g USD\n",
-                j + 1, deadline_s, s.seconds, s.usd, cheapest(grid, deadline_s));
+                j + 1, deadline_s, s.seconds, s.usd,
+                cheapest(grid, WORKERS * MEMORIES, deadline_s));
         kept += s.seconds <= deadline_s ? 1 : 0;
-        over[j] = s.usd / cheapest(grid, deadline_s);
+        over[j] = s.usd / cheapest(grid, WORKERS * MEMORIES, deadline_s);
     }
     const ru_bench_row rows[] = {
         {.name = ru_arena_printf(b->arena, "deadlines kept, of %u jobs on functions", jobs),
@@ -134,6 +139,61 @@ ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
          .unit = "times",
          .lower = true,
          .goal = 1.1,
+         .ours = ru_bench_stat_of(over, jobs)}};
+    RU_TRY(ru_bench_add(b, &rows[0], err));
+    return ru_bench_add(b, &rows[1], err);
+}
+
+/* As many samples with each batch. */
+static const char *batches_job(const ru_bench *b)
+{
+    int epochs = b->quick ? BATCHES_EPOCHS_QUICK : BATCHES_EPOCHS;
+    return ru_arena_printf(
+        b->arena,
+        "name: batches\n"
+        "model: {zoo: mlp, hidden: [512]}\n"
+        "data: {format: synthetic, generator: digits, count: 2000, test_count: 100}\n"
+        "train: {batch: 60, batch_schedule: {%d: 120, %d: 240}, epochs: %d, eval_every: 0,\n"
+        "        optimizer: {sgd: {lr: 0.05}}, threads: 1}\n"
+        "checkpoint: {every: 0s}\n",
+        epochs + 1, 2 * epochs + 1, 3 * epochs);
+}
+
+ru_status rui_bench_fleet_batches(ru_bench *b, ru_err *err)
+{
+    spent grid[WORKERS] = {{0}};
+    double fastest = INFINITY, kept = 0, over[BATCHES_JOBS];
+    const char *job = batches_job(b);
+    const uint32_t jobs = b->quick ? 1 : BATCHES_JOBS;
+    RU_TRY(ru_file_replace(ru_path_join(b->arena, b->dir, "batches.yaml"), job,
+                           (int64_t)strlen(job), err));
+    for (uint32_t k = 0; k < WORKERS; k += b->quick ? 2 : 1) {
+        RU_TRY(measure(b, "batches.yaml", k + 1, BATCHES_MB, &grid[k], err));
+        fastest = fmin(fastest, grid[k].seconds);
+    }
+    for (uint32_t j = 0; j < jobs; j++) { /* few choices keep it */
+        double deadline_s = fastest * (1.2 + 0.2 * j), least = cheapest(grid, WORKERS, deadline_s);
+        const char *const words[] = {
+            "-w",         ru_arena_printf(b->arena, "1:%d", WORKERS),
+            "--memory",   ru_arena_printf(b->arena, "%d", BATCHES_MB),
+            "--deadline", ru_arena_printf(b->arena, "%.0fms", deadline_s * 1e3),
+            "--set",      ru_arena_printf(b->arena, "train.seed=%u", j + 1)};
+        spent s;
+        RU_TRY(train(b, "batches.yaml", words, RU_ARRAY_LEN(words), &s, err));
+        fprintf(stderr, "job %u: deadline %.2f s, took %.2f s, %.3g USD, the cheapest %.3g USD\n",
+                j + 1, deadline_s, s.seconds, s.usd, least);
+        kept += s.seconds <= deadline_s ? 1 : 0;
+        over[j] = s.usd / least;
+    }
+    const ru_bench_row rows[] = {
+        {.name = ru_arena_printf(b->arena, RUI_BENCH_FLEET_BATCHES ", deadlines kept of %u", jobs),
+         .unit = "jobs",
+         .goal = jobs,
+         .ours = ru_bench_stat_of(&kept, 1)},
+        {.name = RUI_BENCH_FLEET_BATCHES ", money over the cheapest workers that are kept",
+         .unit = "times",
+         .lower = true,
+         .goal = 1,
          .ours = ru_bench_stat_of(over, jobs)}};
     RU_TRY(ru_bench_add(b, &rows[0], err));
     return ru_bench_add(b, &rows[1], err);
