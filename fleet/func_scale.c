@@ -10,6 +10,7 @@ enum { PROBE_STEPS = 20, PROBE_PART = 40, PLANS = 8, PROBES_MAX = 7 };
 #define SURE      0.95
 #define BILLING_S 0.001
 #define INIT_S    2.0 /* of a worker, before one was seen */
+#define BRIEF     0.1
 #define LEAST     1e-3
 
 ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_options *opt, ru_time now,
@@ -101,6 +102,28 @@ static void forget(ru_func_scale *s, uint32_t n)
     memmove(s->batch, s->batch + n, s->in.n_probes * sizeof s->batch[0]);
 }
 
+static void add(ru_func_scale *s, ru_scale_probe p)
+{
+    if (s->in.n_probes == RU_SCALE_PROBES_MAX) {
+        forget(s, 1); /* the oldest */
+    }
+    s->batch[s->in.n_probes] = s->now_batch;
+    s->probes[s->in.n_probes] = p;
+    s->seen[s->in.n_probes++] = p;
+}
+
+/* Starting other workers would take more than a part of what is left: the policy goes on with one
+ * measurement, which counts twice, if it keeps the limits. */
+static void settle(ru_func_scale *s, double steps)
+{
+    if (s->in.n_probes == 1 && !s->seen[0].failed &&
+        s->in.rules.init_s > BRIEF * steps * s->seen[0].step_s) {
+        ru_scale_probe again = s->seen[0];
+        again.run = true;
+        add(s, again);
+    }
+}
+
 ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part *parts, uint32_t n,
                              double spent_usd, ru_time now, ru_arena *scratch, ru_func_choice *out,
                              ru_err *err)
@@ -111,6 +134,7 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     for (uint32_t k = 0; k < n; k++) {
         all += parts[k].steps * parts[k].batch;
     }
+    settle(s, all / parts[0].batch);
     s->now_batch = parts[0].batch;
     s->part = s->part > 0 ? s->part : all / PLANS;
     double part = fmax(5 * probe, floor(s->part / s->now_batch) + 1);
@@ -135,23 +159,18 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     return RU_OK;
 }
 
-static void add(ru_func_scale *s, ru_scale_probe p)
-{
-    if (s->in.n_probes == RU_SCALE_PROBES_MAX) {
-        forget(s, 1); /* the oldest */
-    }
-    s->batch[s->in.n_probes] = s->now_batch;
-    s->probes[s->in.n_probes] = p;
-    s->seen[s->in.n_probes++] = p;
-}
-
 void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s)
 {
     add(s, (ru_scale_probe){.workers = s->plan.workers,
                             .memory_mb = s->plan.memory_mb,
                             .step_s = step_s,
                             .run = !s->plan.probe});
-    s->in.rules.init_s = fmax(init_s, LEAST);
+    for (uint32_t k = 0; k < s->in.n_memory; k++) {
+        if (s->memory_mb[k] == s->plan.memory_mb && s->started[k] < s->plan.workers) {
+            s->started[k] = s->plan.workers;
+            s->in.rules.init_s = fmax(init_s, LEAST);
+        }
+    }
 }
 
 void ru_func_scale_failed(ru_func_scale *s)

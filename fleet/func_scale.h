@@ -26,6 +26,7 @@ typedef struct ru_func_scale {
     ru_scale_probe probes[RU_SCALE_PROBES_MAX]; /* [in.n_probes] as of the batch now */
     double now_batch;
     double memory_mb[RU_SCALE_MEMORIES_MAX];
+    uint32_t started[RU_SCALE_MEMORIES_MAX]; /* workers of these that have started before */
     ru_time begun;
     double part; /* samples from one decision to the next */
     bool late;   /* the deadline cannot be kept any more */
@@ -41,7 +42,8 @@ RU_MUST_USE ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_o
 RU_MUST_USE ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part *parts,
                                          uint32_t n, double spent_usd, ru_time now,
                                          ru_arena *scratch, ru_func_choice *out, ru_err *err);
-/* The choice in force took so long for each step, and `init_s` before the first one. */
+/* The choice in force took so long for each step, and `init_s` before the first one: the start of
+ * workers, unless all of them were there before. */
 void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s);
 /* It ran out of memory. */
 void ru_func_scale_failed(ru_func_scale *s);

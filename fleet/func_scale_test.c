@@ -21,7 +21,8 @@ typedef struct job {
     double s, usd, least_mb, each_s;
     const ru_scale_part *parts; /* [n_parts]; NULL: one */
     uint32_t n_parts;
-    uint32_t failed;
+    uint32_t failed, choices;
+    bool brief; /* a hundredth of the work, and those who were called before are there at once */
     ru_rng rng;
 } job;
 
@@ -54,7 +55,7 @@ static ru_status run(job *j, const ru_func_scale_options *o, ru_err *err)
 {
     ru_func_scale s;
     ru_arena a;
-    ru_func_choice c;
+    ru_func_choice c, was = {0};
     ru_status st = ru_func_scale_init(&s, o, (ru_time){0}, err);
     ru_arena_init(&a, 0);
     while (st == RU_OK && j->done < j->steps) {
@@ -75,12 +76,17 @@ static ru_status run(job *j, const ru_func_scale_options *o, ru_err *err)
         }
         double mean = step_s(c.workers, c.memory_mb, left[0].batch, j->each_s) *
                       (1 + 0.05 * ru_rng_normal(&j->rng));
-        double took = 1 + mean * (double)(c.end - j->done);
+        bool other = c.workers != was.workers || c.memory_mb != was.memory_mb;
+        double init = other || !j->brief ? 1 : 0.03;
+        mean *= j->brief ? 0.01 : 1;
+        double took = init + mean * (double)(c.end - j->done);
+        j->choices += other;
+        was = c;
         j->probed += s.plan.probe ? c.end - j->done : 0;
         j->s += took;
         j->usd += c.workers * (c.memory_mb / 1024.0 * took * o->usd_per_gb_s + o->usd_per_call);
         j->done = c.end;
-        ru_func_scale_measured(&s, mean, 1);
+        ru_func_scale_measured(&s, mean, init);
     }
     ru_arena_fini(&a);
     return st;
@@ -145,6 +151,22 @@ static void test_a_batch_that_doubles_twice(void **state)
     assert_true(kept >= 9 && less >= 5);
 }
 
+/* A job that takes little longer than its start: workers are not exchanged for others again and
+ * again, because those that were there before begin at once. */
+static void test_brief_jobs(void **state)
+{
+    ru_func_scale_options o = grid;
+    ru_err err;
+    (void)state;
+    for (uint32_t k = 0; k < 10; k++) {
+        job j = {.steps = 120, .each_s = 0.04, .rng = ru_rng_from(ru_test_seed(), k)};
+        j.brief = true;
+        o.deadline_ns = INT64_C(6000000000);
+        assert_ok(run(&j, &o, &err), err);
+        assert_true(j.s <= 6 && j.choices <= 2);
+    }
+}
+
 static void test_too_little(void **state)
 {
     ru_func_scale_options o = grid;
@@ -161,4 +183,5 @@ static void test_too_little(void **state)
 }
 
 RU_TESTS(fleet_func_scale, cmocka_unit_test(test_limits),
-         cmocka_unit_test(test_a_batch_that_doubles_twice), cmocka_unit_test(test_too_little))
+         cmocka_unit_test(test_a_batch_that_doubles_twice), cmocka_unit_test(test_brief_jobs),
+         cmocka_unit_test(test_too_little))
