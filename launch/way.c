@@ -211,7 +211,11 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                           : begin < 2 ? "needs at least 2 workers; start it with -w"
                                       : ru_pipe_job_against(job);
     if (job->train.parallel == RU_PARALLEL_DATA) {
-        return RU_OK;
+        return !job->train.pipeline.recompute
+                   ? RU_OK
+                   : RU_FAIL(err, RU_E_CONFIG,
+                             "train.recompute is for pipelines; leave it out, or set "
+                             "train.parallel: pipeline");
     }
     if (automatic && against != NULL) { /* nothing to choose */
         (void)fprintf(stderr, "trains data parallel: a pipeline %s\n", against);

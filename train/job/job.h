@@ -105,6 +105,7 @@ typedef struct ru_job_pipeline {
     const char *facts;    /* profiles from which times are predicted; "": they are measured */
     const char *type;     /* of device, in `facts` */
     bool stale;           /* train.stale: gradients of older weights are allowed */
+    bool recompute;       /* train.recompute: activations are made again for the backward part */
     bool spare;           /* train.spare: whoever is lost is replaced; also of placed steps */
 } ru_job_pipeline;
 

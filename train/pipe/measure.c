@@ -309,6 +309,7 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
         RU_TRY(time_stage(m, s, &l->forward_ns[k], &l->backward_ns[k], &l->update_ns[k], err));
         l->forward_ns[k] *= m->facts != NULL ? 1 : micro;
         l->backward_ns[k] *= m->facts != NULL ? 1 : micro;
+        l->backward_ns[k] += m->job->train.pipeline.recompute ? l->forward_ns[k] : 0;
         l->stats[k] = s->n_stats > 0;
         l->param_bytes[k] = rui_meter_bytes(&s->step.graph, RU_ROLE_PARAM);
         params += l->param_bytes[k];

@@ -60,6 +60,22 @@ static int64_t piece_bytes(const ru_stages *s, uint32_t stage, uint32_t ahead)
     return sum;
 }
 
+/* train.recompute: inputs of a micro-batch on its way. */
+static int64_t kept_bytes(const ru_stages *s, uint32_t stage)
+{
+    const ru_step_graph *g = &s->at[stage].step;
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_value_id v = k == 0 ? g->x[0] : g->y[0];
+        sum += v.v != 0 ? ru_type_bytes(&ru_graph_value(&g->graph, v)->type) : 0;
+    }
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        sum += e->to == stage && !e->held ? ru_type_bytes(&e->type) : 0;
+    }
+    return sum;
+}
+
 static bool is_enough(int64_t memory_bytes, int64_t needed)
 {
     return needed >= 0 && (memory_bytes == 0 || needed <= memory_bytes);
@@ -95,7 +111,9 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
         int64_t versions = two ? 1 : late > 0 ? slots : 0; /* beside the newest */
         slots = two ? 2 * slots : slots;
         RU_TRY(rui_meter_stage_bytes(m, &s.at[k], &x, err));
-        int64_t sum = x.state + x.step * slots + (apart ? x.grads : 0) + versions * params +
+        bool again = m->job->train.pipeline.recompute && !on && !two && slots > 1;
+        int64_t steps = again ? x.step + slots * kept_bytes(&s, k) : x.step * slots;
+        int64_t sum = x.state + steps + (apart ? x.grads : 0) + versions * params +
                       2 * (workers[k] - 1) * params + piece_bytes(&s, k, ahead);
         *most = sum > *most ? sum : *most;
     }

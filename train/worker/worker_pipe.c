@@ -31,6 +31,10 @@ const char *ru_pipe_job_against(const ru_job *job)
              ru_pipe_flows_on((ru_pipe_schedule)t->pipeline.schedule),
          "whose stages update at different times has no norm of all gradients; leave out "
          "train.clip_norm, or take flush or gpipe"},
+        {t->pipeline.recompute && (t->parallel == RU_PARALLEL_PLACED ||
+                                   ru_pipe_flows_on((ru_pipe_schedule)t->pipeline.schedule)),
+         "computes nothing again unless its schedule is flush or gpipe; leave out "
+         "train.recompute"},
         {t->ema > 0, "keeps no moving means; leave out train.ema"},
         {t->histograms > 0, "writes no histograms; leave out train.histograms"},
         {t->batch_schedule.n > 0, "has one size of micro-batches; leave out train.batch_schedule"},

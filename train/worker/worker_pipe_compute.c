@@ -20,10 +20,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "env/process/memory.h"
 #include "train/driver/keep.h"
 #include "train/driver/op_facts.h"
-#include "train/pipe/units.h"
 #include "train/worker/worker_pipe_impl.h"
 
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x)
@@ -129,6 +127,9 @@ static ru_status on_made(void *self, const ru_exe_at *at)
         *x->made = at->data;
         return RU_OK;
     }
+    if (x->w->course.redo) {
+        return RU_OK;
+    }
     const ru_stage_edge *e = &x->w->stages.edges[x->edge];
     const rui_pipe_part *to = rui_pipe_own(x->w, x->back ? e->from : e->to);
     if (to != NULL) { /* another part of this worker: one micro-batch is on its way */
@@ -198,80 +199,6 @@ static void size_sums(rui_pipe_worker *w)
     for (uint32_t k = 0; k < m * m && m > 1; k++) {
         w->plan.bytes[w->plan.sum[w->at->stage] + k] = bytes;
     }
-}
-
-/* Memory of the executables of the part under way. Of `home` apart from slots only sums of
- * gradients are written, beside its state. */
-static int64_t part_bytes(const rui_pipe_worker *w)
-{
-    const ru_exe *home = w->at->home;
-    const ru_exe_grad *grads;
-    ru_exe_stats s;
-    ru_exe_stats_get(home, &s);
-    int64_t sum = s.state_bytes + s.const_bytes;
-    for (uint32_t k = ru_exe_grads(home, &grads); k-- > 0 && w->at->slot[0] != home;) {
-        sum += grads[k].size_bytes;
-    }
-    if (w->at->before != NULL) {
-        ru_exe_stats_get(w->at->before, &s);
-        sum += s.state_bytes;
-    }
-    for (uint32_t k = 0; k < w->n_exes; k++) {
-        ru_exe_stats_get(w->at->slot[k], &s);
-        sum += s.arena_bytes + s.scratch_bytes + s.io_bytes;
-        sum += w->at->slot[k] != home ? s.state_bytes : 0;
-    }
-    return sum;
-}
-
-/* More than the job or the control group allows is refused before the first step. */
-static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, const char *part,
-                              ru_err *err)
-{
-    int64_t most = ru_units_memory(w->t.job);
-    bool said = most > 0;
-    most = said ? most : ru_memory_limit_bytes(w->arena);
-    bool fits = most == 0 || all <= most;
-    if (fits) {
-        rui_sets_fit(w, all);
-    }
-    return fits ? RU_OK
-                : RU_FAIL(err, RU_E_CONFIG,
-                          "%s %u needs %lld bytes, of which %lld are of the part that begins with "
-                          "'%s', and %s allows %lld; give some of its layers to another %s, or "
-                          "lower train.batch",
-                          w->seats.called, w->seats.place[w->seats.own] + 1, (long long)all,
-                          (long long)largest, part, said ? "train.memory" : "its control group",
-                          (long long)most, w->seats.called);
-}
-
-/* What `rubato explain` shows of it. */
-static ru_status tell_memory(rui_pipe_worker *w, ru_err *err)
-{
-    int64_t weights = 0, all = 0, largest = 0;
-    const char *part = "";
-    char text[96];
-    for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
-        const ru_graph *g = &own(w)->step.graph;
-        int64_t bytes = part_bytes(w);
-        bool more = bytes > largest;
-        part = !more                   ? part
-               : w->seats.placed.n > 0 ? w->seats.placed.name[w->at->stage]
-                                       : own(w)->first;
-        largest = more ? bytes : largest;
-        all += bytes;
-        for (uint32_t v = 1; v < g->n_values; v++) {
-            bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
-            weights += is ? ru_type_bytes(&g->values[v].type) : 0;
-        }
-    }
-    w->at = w->parts;
-    all += rui_flows_bytes(w);
-    (void)snprintf(text, sizeof text, "%u %lld %lld",
-                   ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
-                   (long long)all);
-    ru_recorder_meta(w->t.recorder, "pipe memory", text);
-    return check_memory(w, all, largest, part, err);
 }
 
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage)
@@ -365,6 +292,8 @@ static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
     c->whole = c->on && w->schedule != RU_PIPE_SCHEDULE_2BW;
     w->n_slots = c->whole ? late(w) + 1 : c->ahead;
     w->n_exes = c->on && !c->whole ? 2 * w->n_slots : w->n_slots;
+    RU_TRY(w->t.job->train.pipeline.recompute && !c->on && w->n_slots > 1 ? rui_redo_open(w, err)
+                                                                          : RU_OK);
     c->order = RU_NEW(w->arena, ru_pipe_act, c->n);
     if (c->order == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
@@ -405,7 +334,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
     RU_TRY(rui_news_open(w, err));
     size_sums(w);
     RU_TRY(rui_flows_open(w, err));
-    return tell_memory(w, err);
+    return rui_pipe_tell_memory(w, err);
 }
 
 /* -- one part of a step ------------------------------------------------------------------------ */
@@ -476,18 +405,20 @@ static float figure(ru_exe *e, ru_value_id v, float sum, bool first)
     return first ? x : sum + x;
 }
 
-/* slot: of this micro-batch; first: of those of this worker in the step. */
+/* slot: of this micro-batch; first: of those of this worker in the step. Recomputed, all slots use
+ * one executable. */
 static ru_status forward(rui_pipe_worker *w, uint32_t slot, bool first, const ru_run_args *args,
                          ru_err *err)
 {
     const ru_stage *s = own(w);
-    ru_exe *e = w->at->slot[slot];
+    ru_exe *e = w->at->slot[w->turn.slot];
+    const void **made = w->at->made + w->turn.slot * s->n_stats;
     RU_TRY(feed(w, e, err));
     RU_TRY(take(w, e, false));
+    rui_redo_keep(w, slot);
     RU_TRY(ru_exe_phase(e, RU_PHASE_FORWARD, args, err));
     for (uint32_t k = 0; k < s->n_stats; k++) {
-        RU_TRY(
-            ru_exe_state_write(w->at->home, s->stats[k], w->at->made[slot * s->n_stats + k], err));
+        RU_TRY(ru_exe_state_write(w->at->home, s->stats[k], made[k], err));
     }
     if (own(w) == &w->stages.at[w->stages.n - 1]) {
         w->sum.loss = figure(e, s->step.loss, w->sum.loss, first);
@@ -501,7 +432,8 @@ static ru_status backward(rui_pipe_worker *w, uint32_t slot, bool first, const r
                           ru_err *err)
 {
     const ru_exe_grad *to, *from;
-    ru_exe *e = w->at->slot[slot];
+    ru_exe *e = w->at->slot[w->turn.slot];
+    RU_TRY(rui_redo(w, slot, args, err));
     RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
     if (w->course.whole || e == w->at->home) { /* they stand there */
@@ -586,8 +518,9 @@ static ru_status one_part(rui_pipe_worker *w, int64_t step, ru_pipe_act act, uin
                               .step = step,
                               .sample_offset = (int64_t)act.micro * w->micro_n};
     w->at = &w->parts[act.part];
-    w->turn = (rui_pipe_turn){
-        .round = (uint32_t)(step - w->first_step), .micro = act.micro, .slot = slot};
+    w->turn = (rui_pipe_turn){.round = (uint32_t)(step - w->first_step),
+                              .micro = act.micro,
+                              .slot = w->course.kept != NULL ? 0 : slot};
     ru_time begun = ru_clock_now();
     RU_TRY(act.back ? backward(w, slot, first, &args, err) : forward(w, slot, first, &args, err));
     ru_rec_span(w->t.recorder, act.back ? w->names.backward : w->names.forward, begun.ns,

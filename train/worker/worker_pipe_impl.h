@@ -3,6 +3,7 @@
  *   worker_pipe.c           loop thread: opening, what machine and compute thread say, the end
  *   worker_pipe_flow.c      both: pieces on their way between stages
  *   worker_pipe_compute.c   compute thread: steps
+ *   worker_pipe_memory.c    compute thread: what executables plan, and train.recompute
  *   worker_pipe_sum.c       compute thread: sums of the workers of a stage
  *   worker_pipe_news.c      compute thread: parameters that several stages have
  *   worker_pipe_sets.c      compute thread: copies of the state, for who goes on after a loss
@@ -112,6 +113,9 @@ typedef struct rui_pipe_course {
     int64_t limit;   /* the stages drain before this step; INT64_MAX: not known yet */
     int64_t drained; /* ... did so the last time */
     uint32_t n_news; /* steps whose new values of parameters were taken */
+    uint8_t **kept;  /* [n_slots] train.recompute: inputs of each on its way; NULL: not so */
+    uint32_t fresh;  /* ... the slot whose forward part ran last */
+    bool redo;       /* ... a forward part runs again: nothing leaves */
 } rui_pipe_course;
 
 /* Pieces of one link at this end: `ahead` places, used in turn. */
@@ -242,6 +246,17 @@ RU_MUST_USE ru_status rui_pipe_list_placed(rui_pipe_worker *w, ru_err *err);
 /* worker_pipe_compute.c */
 void rui_pipe_compute(void *self);
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
+
+/* worker_pipe_memory.c: compute thread. What `rubato explain` shows of it; more than the job or the
+ * control group allows is refused. */
+RU_MUST_USE ru_status rui_pipe_tell_memory(rui_pipe_worker *w, ru_err *err);
+/* train.recompute: one executable for all micro-batches on their way. */
+RU_MUST_USE ru_status rui_redo_open(rui_pipe_worker *w, ru_err *err);
+/* Before the forward part: its inputs are kept. Before the backward part: they are put back, and
+ * the forward part runs again, with the same masks, unless no other one ran since. */
+void rui_redo_keep(rui_pipe_worker *w, uint32_t slot);
+RU_MUST_USE ru_status rui_redo(rui_pipe_worker *w, uint32_t slot, const ru_run_args *args,
+                               ru_err *err);
 
 /* worker_pipe_sum.c: compute thread, behind the last part back of a step */
 RU_MUST_USE ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err);

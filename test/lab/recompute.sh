@@ -1,0 +1,43 @@
+#!/bin/sh
+# train.recompute: recompute.sh PATH_OF_RUBATO
+#
+#   A pipeline that computes forward parts again has the bits of one that keeps its activations, with dropout, running
+#   statistics and both schedules, and its stages before the last plan less memory. Where nothing could be computed
+#   again it is refused.
+. "$(dirname "$0")/parts.sh"
+
+job() { # NAME MODEL
+    cat >"$1.yaml" <<JOB
+name: $1
+model: $2
+data: {format: synthetic, generator: digits, count: 960, test_count: 30}
+train: {batch: 192, accumulate: 6, steps: 12, eval_every: 6, threads: 1, autotune: false, parallel: pipeline, optimizer: {adam: {lr: 0.001}}}
+JOB
+}
+job mlp '{zoo: mlp, hidden: [300, 200, 100], dropout: 0.3}'
+job conv '{zoo: resnet18, width: 4}'
+# planned RUN: MiB that its first stage plans
+planned() { "$rubato" explain "$1" pipe 2>/dev/null | awk '/^memory of the stages/ {here = 1} here && $1 == 1 && $8 == "MiB" {print $7; exit}'; }
+both() { # JOB CUT SCHEDULE
+    train "$1" "$1-$3" -w 2 --set "train.pipeline={cut: [$2], schedule: $3}"
+    train "$1" "$1-$3-again" -w 2 --set "train.pipeline={cut: [$2], schedule: $3}" --set train.recompute=true
+    told "$1-$3" >a.txt
+    told "$1-$3-again" >b.txt
+    [ "$(grep -c step/1 a.txt)" = 12 ] || fail "$1 made $(wc -l <a.txt) steps"
+    cmp -s a.txt b.txt || fail "$1 with $3: $(diff a.txt b.txt | head -4)"
+    same "$1-$3" "$1-$3-again"
+}
+both mlp fc3 flush
+both mlp fc3 gpipe
+both conv layer2 gpipe
+both conv layer3 flush
+all=$(planned conv-gpipe)
+less=$(planned conv-gpipe-again)
+awk "BEGIN {exit !($less > 0 && 3 * $less < $all)}" || fail "a stage with 6 micro-batches on their way plans $less MiB in place of $all"
+for bad in 'train.parallel=data' 'train.pipeline={cut: [fc3], schedule: 2bw}'; do
+    code=0
+    "$rubato" train mlp.yaml --out bad -w 2 --set train.recompute=true --set train.stale=true --set "$bad" >bad.log 2>&1 || code=$?
+    [ $code = 78 ] && grep -q 'train.recompute' bad.log || fail "$bad ended with $code: $(cat bad.log)"
+done
+[ $failed = 0 ] && echo "ok: forward parts that run again have the same bits, in $less MiB in place of $all"
+exit $failed

@@ -1,0 +1,171 @@
+/* Memory of a worker: what its executables plan; and less of it, when forward parts run again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/process/memory.h"
+#include "train/pipe/units.h"
+#include "train/worker/worker_pipe_impl.h"
+
+/* -- train.recompute --------------------------------------------------------------------------- */
+
+/* The k-th input of the forward part; 0: none. Samples, labels, what other stages send. */
+static ru_value_id input_of(const rui_pipe_worker *w, uint32_t k)
+{
+    uint32_t stage = w->parts[0].stage;
+    const ru_step_graph *s = &w->stages.at[stage].step;
+    const ru_stage_edge *e = &w->stages.edges[k >= 2 ? k - 2 : 0];
+    if (k < 2) {
+        return k == 0 ? s->x[0] : s->y[0];
+    }
+    return e->to == stage && !e->held ? e->in : (ru_value_id){0};
+}
+
+static int64_t input_bytes(const rui_pipe_worker *w, ru_value_id v)
+{
+    const ru_graph *g = &w->stages.at[w->parts[0].stage].step.graph;
+    return v.v != 0 ? (ru_type_bytes(&g->values[v.v].type) + 63) / 64 * 64 : 0;
+}
+
+static int64_t slot_bytes(const rui_pipe_worker *w)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < w->stages.n_edges + 2; k++) {
+        sum += input_bytes(w, input_of(w, k));
+    }
+    return sum;
+}
+
+static int64_t kept_bytes(const rui_pipe_worker *w)
+{
+    return w->course.kept != NULL ? w->n_slots * slot_bytes(w) : 0;
+}
+
+ru_status rui_redo_open(rui_pipe_worker *w, ru_err *err)
+{
+    rui_pipe_course *c = &w->course;
+    int64_t bytes = slot_bytes(w);
+    uint8_t *at = ru_arena_alloc(w->arena, w->n_slots * bytes, 64);
+    c->kept = RU_NEW(w->arena, uint8_t *, w->n_slots);
+    if (at == NULL || c->kept == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for inputs of %u micro-batches", w->n_slots);
+    }
+    for (uint32_t k = 0; k < w->n_slots; k++) {
+        c->kept[k] = at + k * bytes;
+    }
+    w->n_exes = 1;
+    return RU_OK;
+}
+
+/* Of the executable, from or into the memory of a slot. */
+static void move(rui_pipe_worker *w, uint32_t slot, bool back)
+{
+    uint8_t *at = w->course.kept[slot];
+    for (uint32_t k = 0; k < w->stages.n_edges + 2; k++) {
+        ru_value_id v = input_of(w, k);
+        if (v.v != 0) {
+            const ru_graph *g = &w->stages.at[w->parts[0].stage].step.graph;
+            void *in = ru_exe_input(w->parts[0].slot[0], v);
+            size_t n = (size_t)ru_type_bytes(&g->values[v.v].type);
+            memcpy(back ? in : at, back ? at : in, n);
+            at += input_bytes(w, v);
+        }
+    }
+}
+
+void rui_redo_keep(rui_pipe_worker *w, uint32_t slot)
+{
+    if (w->course.kept != NULL) {
+        move(w, slot, false);
+        w->course.fresh = slot;
+    }
+}
+
+ru_status rui_redo(rui_pipe_worker *w, uint32_t slot, const ru_run_args *args, ru_err *err)
+{
+    rui_pipe_course *c = &w->course;
+    if (c->kept == NULL || c->fresh == slot) {
+        return RU_OK;
+    }
+    move(w, slot, true);
+    c->fresh = slot;
+    c->redo = true;
+    ru_status st = ru_exe_phase(w->at->slot[0], RU_PHASE_FORWARD, args, err);
+    c->redo = false;
+    return st;
+}
+
+/* -- what is planned --------------------------------------------------------------------------- */
+
+/* Memory of the executables of the part under way. Of `home` apart from slots only sums of
+ * gradients are written, beside its state. */
+static int64_t part_bytes(const rui_pipe_worker *w)
+{
+    const ru_exe *home = w->at->home;
+    const ru_exe_grad *grads;
+    ru_exe_stats s;
+    ru_exe_stats_get(home, &s);
+    int64_t sum = s.state_bytes + s.const_bytes;
+    for (uint32_t k = ru_exe_grads(home, &grads); k-- > 0 && w->at->slot[0] != home;) {
+        sum += grads[k].size_bytes;
+    }
+    if (w->at->before != NULL) {
+        ru_exe_stats_get(w->at->before, &s);
+        sum += s.state_bytes;
+    }
+    for (uint32_t k = 0; k < w->n_exes; k++) {
+        ru_exe_stats_get(w->at->slot[k], &s);
+        sum += s.arena_bytes + s.scratch_bytes + s.io_bytes;
+        sum += w->at->slot[k] != home ? s.state_bytes : 0;
+    }
+    return sum;
+}
+
+/* More than the job or the control group allows is refused before the first step. */
+static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, const char *part,
+                              ru_err *err)
+{
+    int64_t most = ru_units_memory(w->t.job);
+    bool said = most > 0;
+    most = said ? most : ru_memory_limit_bytes(w->arena);
+    bool fits = most == 0 || all <= most;
+    if (fits) {
+        rui_sets_fit(w, all);
+    }
+    return fits ? RU_OK
+                : RU_FAIL(err, RU_E_CONFIG,
+                          "%s %u needs %lld bytes, of which %lld are of the part that begins with "
+                          "'%s', and %s allows %lld; give some of its layers to another %s, or "
+                          "lower train.batch",
+                          w->seats.called, w->seats.place[w->seats.own] + 1, (long long)all,
+                          (long long)largest, part, said ? "train.memory" : "its control group",
+                          (long long)most, w->seats.called);
+}
+
+ru_status rui_pipe_tell_memory(rui_pipe_worker *w, ru_err *err)
+{
+    int64_t weights = 0, all = 0, largest = 0;
+    const char *part = "";
+    char text[96];
+    for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
+        const ru_graph *g = &w->stages.at[w->at->stage].step.graph;
+        int64_t bytes = part_bytes(w);
+        bool more = bytes > largest;
+        part = !more                   ? part
+               : w->seats.placed.n > 0 ? w->seats.placed.name[w->at->stage]
+                                       : w->stages.at[w->at->stage].first;
+        largest = more ? bytes : largest;
+        all += bytes;
+        for (uint32_t v = 1; v < g->n_values; v++) {
+            bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
+            weights += is ? ru_type_bytes(&g->values[v].type) : 0;
+        }
+    }
+    w->at = w->parts;
+    all += rui_flows_bytes(w) + kept_bytes(w);
+    (void)snprintf(text, sizeof text, "%u %lld %lld",
+                   ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
+                   (long long)all);
+    ru_recorder_meta(w->t.recorder, "pipe memory", text);
+    return check_memory(w, all, largest, part, err);
+}
