@@ -78,6 +78,8 @@ void rui_http_make_room(ru_http *h)
     }
 }
 
+static void look(ru_http *h, ru_time now);
+
 /* The end of what a client sends may come with its request: the library is told of it once, reads
  * less than it asked for, and looks no more. This tells it anew, of connections that are idle for a
  * moment: most ask again before, and a look is a system call. The newest idle ones are first. */
@@ -92,7 +94,7 @@ static void on_look(void *self, uint32_t what, ru_time now)
             continue;
         }
         if (ru_time_since(now, c->idle_since) < LOOK_NS) {
-            rui_http_look(h, now);
+            look(h, now);
             continue;
         }
         c->looked = true;
@@ -102,7 +104,7 @@ static void on_look(void *self, uint32_t what, ru_time now)
     }
 }
 
-void rui_http_look(ru_http *h, ru_time now)
+static void look(ru_http *h, ru_time now)
 {
     if (!h->looking && h->opt.cert == NULL) {
         h->looking = true;
@@ -120,7 +122,7 @@ void rui_http_conn_idle(ru_http *h, rui_http_conn *c)
     c->asks = c->looked = false;
     conn_unlist(h, c);
     conn_first(h, c);
-    rui_http_look(h, c->idle_since);
+    look(h, c->idle_since);
 }
 
 void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
