@@ -5,7 +5,9 @@ Trains a small model and serves it with `--functions local`. Its answers are tho
 computes them itself; the page of `rubato explain ADDR batch` counts them. Then instances are killed
 and frozen under load, one bad request comes, and the server stops: every request is answered, and no
 instance is left. An endpoint that throttles, fails and does not answer costs those requests alone.
-A promise that nothing keeps is refused with the best that can be kept.
+A promise that nothing keeps is refused with the best that can be kept; so are memory that is too small
+for the model and a wrong signature, with what was said. Functions that become slower than they were
+are seen as such.
 """
 import concurrent.futures
 import http.server
@@ -73,6 +75,7 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     calls = 0
     seen = set()
+    refuses, slow_s = False, 0
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -82,10 +85,13 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
         x = body["inputs"][0]
         rows, size = x["shape"][0], len(x["data"]) // x["shape"][0]
         sums = [sum(x["data"][r * size:(r + 1) * size]) for r in range(rows)]
+        time.sleep(Endpoint.slow_s)
         status, text, more = 200, json.dumps({"outputs": [{
             "name": "output", "datatype": "FP32", "shape": [rows, 10],
             "data": [s / size for s in sums for _ in range(10)]}]}), {}
-        if kind == 3:
+        if Endpoint.refuses:
+            status, text = 403, "{\"message\": \"the signature does not match\"}"
+        elif kind == 3:
             status, text = 429, "{}"
         elif kind == 5:
             status, text = 500, "broken"
@@ -111,11 +117,26 @@ def endpoint(rubato, run, rows):
     site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=site.serve_forever, daemon=True).start()
     os.environ.update(AWS_ACCESS_KEY_ID="someone", AWS_SECRET_ACCESS_KEY="secret")
+    Endpoint.refuses = True
+    wrong = subprocess.run([rubato, "serve", run, "-l", "0", "--slo", "p95=200ms", "--functions",
+                            f"http://127.0.0.1:{site.server_port}", "--memory", "1024", "--sign",
+                            "--function-name", "digits"], stderr=subprocess.PIPE, text=True)
+    assert wrong.returncode == 65 and "status 403" in wrong.stderr and "does not match" in wrong.stderr, wrong.stderr
+    Endpoint.refuses = False
     far = Server(rubato, run, "--slo", "p95=200ms", "--functions",
                  f"http://127.0.0.1:{site.server_port}", "--memory", "1024", "--sign",
                  "--function-name", "digits")
     status, got = far.infer(rows[1])
     assert status == 200 and abs(got[0] - sum(rows[1]) / 784) < 1e-5, got
+    def times():
+        return float(re.search(r"batches take (\S+) times as long now", far.page()).group(1))
+    Endpoint.slow_s = 0.5
+    for _ in range(20):
+        assert all(s == 200 for s, _ in load(far, rows, 60, 0.02))
+        if times() > 2:
+            break
+    assert times() > 2, far.page()
+    Endpoint.slow_s = 0
     Endpoint.harm, Endpoint.calls = True, 0
     answers = load(far, rows, 120, 0.02)
     codes = {c: sum(s == c for s, _ in answers) for c in {s for s, _ in answers}}
@@ -150,6 +171,13 @@ def check(rubato, folder):
     late = subprocess.run([rubato, "serve", run, "-l", "0", "--slo", "p95=1us", "--functions", "local",
                            "--memory", "512"], stderr=subprocess.PIPE, text=True)
     assert late.returncode == 65 and "the best that can be kept is" in late.stderr, late.stderr
+    large, big = os.path.join(folder, "large.yaml"), os.path.join(folder, "big")
+    with open(large, "w") as f:
+        f.write(JOB.replace("[64]", "[4000, 4000]").replace("steps: 10", "steps: 1"))
+    subprocess.run([rubato, "train", large, "-o", big, "-q"], check=True, stdout=subprocess.DEVNULL)
+    small = subprocess.run([rubato, "serve", big, "-l", "0", "--slo", "p95=9s", "--functions", "local",
+                            "--memory", "64"], stderr=subprocess.PIPE, text=True)
+    assert small.returncode == 65 and "memory" in small.stderr, small.stderr
     rows = [[round(random.random(), 4) for _ in range(784)] for _ in range(5)]
     here = Server(rubato, run)
     want = [here.infer(r)[1] for r in rows]
