@@ -236,12 +236,12 @@ static void learn_margin(const rui_call *c, int64_t all_ns, ru_time now)
 {
     rui_version *v = c->version;
     const ru_server_options *o = &c->server->opt;
-    int64_t step = o->slo_ns / 64, down = (int64_t)((1 - o->slo_q) / 4 * (double)step);
+    int64_t step = o->slo_ns / 64, down = (int64_t)((1 - o->slo_q) * (double)step);
     int64_t calm_ns = ru_time_since(now, v->margin_at);
     int64_t off = calm_ns < MARGIN_NS ? v->margin_ns * calm_ns / MARGIN_NS : v->margin_ns;
     int64_t to = v->margin_ns - off; /* what was so once is forgotten where few ask, too */
     to += all_ns - c->ask.wait_ns > v->margin_ns ? step : -down;
-    v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 2 ? o->slo_ns / 2 : to;
+    v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 4 ? o->slo_ns / 4 : to;
     v->margin_at = now;
 }
 
@@ -492,7 +492,7 @@ void rui_infer_pace(rui_version *v)
     }
     ru_http_turn(v->server->http, &p.turn_ns, &p.margin_ns);
     p.margin_ns += v->margin_ns;
-    p.margin_ns = p.margin_ns < promise / 2 ? p.margin_ns : promise / 2;
+    p.margin_ns = p.margin_ns < promise / 4 ? p.margin_ns : promise / 4;
     int64_t off = p.turn_ns + p.margin_ns - v->pace.turn_ns - v->pace.margin_ns;
     changed = changed || (off < 0 ? -off : off) > (v->pace.turn_ns + v->pace.margin_ns) / 8;
     if (changed || p.batch != v->pace.batch) {
