@@ -349,6 +349,9 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
     } else if (o->resume) {
         argv[n++] = "--resume";
     }
+    if (a->opt->rented) {
+        argv[n++] = "--tier=rented";
+    }
     p->agent = a;
     p->since = now;
     (void)snprintf(p->join, sizeof p->join, "%s", join);

@@ -293,7 +293,8 @@ static uint32_t free_on(const rui_scheduler *s, uint32_t k)
     return used < slots ? slots - used : 0;
 }
 
-/* May a job of which nothing runs begin? All that it needs at least must be free at once. */
+/* May a job of which nothing runs begin? All that it needs at least must be free at once. *first:
+ * where, rather on a node of the cluster's own: who founds a job must be reliable. */
 static bool may_begin(const rui_scheduler *s, const ru_book_job *j, uint32_t *first)
 {
     const ru_sched_job *p = ru_book_place(&s->book, j);
@@ -304,7 +305,9 @@ static bool may_begin(const rui_scheduler *s, const ru_book_job *j, uint32_t *fi
         uint32_t lacks = p->parts[i].devices > has ? p->parts[i].devices - has : 0;
         uint32_t gets = has + (lacks < free ? lacks : free);
         gets = s->live[k].guest.v != 0 ? gets : 0;
-        *first = *first == UINT32_MAX && gets > 0 ? k : *first;
+        bool better = *first == UINT32_MAX ||
+                      (s->book.nodes[*first].market > 0 && s->book.nodes[k].market == 0);
+        *first = better && gets > 0 ? k : *first;
         n += gets;
     }
     return n > 0 && n >= (j->min < p->replicas ? j->min : p->replicas);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Two steps under way on real worker processes, over sockets: barrier.sh PATH_OF_RUBATO [KILLS]
+# Two steps under way on real worker processes, over sockets: barrier.sh PATH_OF_RUBATO [KILLS LIMIT_S]
 #
 #   1. --deterministic with train.barrier always and auto: the same bytes in model and optimizer, the
 #      same losses and evaluations, with batch norm, dropout, Adam, a schedule, micro-batches, bf16,
@@ -11,7 +11,7 @@
 #   4. a loss that is no number is named, with the step.
 set -eu
 rubato=$(realpath "$1")
-kills=${2:-6}
+kills=${2:-6} limit_s=${3:-300} # limit_s: of a run
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-barrier-XXXXXX")
 cd "$work"
 export XDG_CACHE_HOME="$work/cache"
@@ -111,7 +111,7 @@ losses still >still.txt
 hurt() {
     out=$1-$2
     rank=$(($2 % 2 == 0 ? 1 : 2))
-    timeout --foreground 300 "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/$out" >$out.jsonl 2>$out.err &
+    timeout --foreground "$limit_s" "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/$out" >$out.jsonl 2>$out.err &
     run=$!
     at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 90))
     until grep -q "\"rubato.train.step/1\",.*\"step\":$at," $out/metrics.jsonl 2>/dev/null; do

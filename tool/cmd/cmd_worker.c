@@ -63,8 +63,9 @@ static const ru_opt opts[] = {
     RU_OPT(FLAG, "equal-shares", NULL, "do not give faster workers more samples"),
     RU_OPT(CHOICE, "tier", "TIER",
            "transient: the provider may reclaim this machine at any time. Its worker has no "
-           "vote, so the others continue even if all such machines fail at once",
-           .def = "reliable", .choices = "reliable|transient"),
+           "vote, so the others continue even if all such machines fail at once. rented: so for an "
+           "app whose job runs already; models have all their state in each worker",
+           .def = "reliable", .choices = "reliable|transient|rented"),
     RU_OPT(CHOICE, "messages", "WHICH",
            "tell the launcher on stdout, in binary messages, about the run, or also about its "
            "progress",
@@ -387,13 +388,16 @@ static bool ask_again(const ru_worker_options *wo, const char *token, ru_job *jo
     return true;
 }
 
+enum { RENTED = RU_TIERS }; /* the choice behind the tiers */
+
 /* By its option, or by the job. */
-static ru_status tier_of(ru_cmd_in *in, const ru_job *job, const char *join, bool *transient,
-                         ru_err *err)
+static ru_status tier_of(ru_cmd_in *in, const ru_job *job, bool is_app, const char *join,
+                         bool *transient, ru_err *err)
 {
     char here[256];
     ru_self_host(here, sizeof here);
-    *transient = ru_cmd_choice(in, "tier") == RU_TIER_TRANSIENT ||
+    int64_t tier = ru_cmd_choice(in, "tier");
+    *transient = tier == RU_TIER_TRANSIENT || (tier == RENTED && is_app && join != NULL) ||
                  ru_host_listed(&job->train.transient, here);
     if (*transient && join == NULL) {
         return RU_FAIL(err, RU_E_USAGE,
@@ -459,7 +463,7 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
     } else if (!launched && on_this_machine(join)) {
         job.train.threads = 1; /* two teams on one core would hardly move */
     }
-    RU_TRY(tier_of(in, &job, join, &transient, err));
+    RU_TRY(tier_of(in, &job, app.ops != NULL, join, &transient, err));
     const char *cores = ru_cmd_text(in, "cores");
     ru_worker_options wo = {
         .train = {.job = &job,
