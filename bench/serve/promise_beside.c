@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "bench/serve/promise.h"
+#include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/cores.h"
 #include "env/process/group.h"
@@ -229,6 +230,9 @@ static ru_status one_side(bench *w, const core *c, beside side, double per_s, do
     f->steps[side][round] = training != NULL ? end_training(w, training, run, seconds) : 0;
     rui_side_end(&s);
     group_end(group);
+    if (side == KILLED) { /* the last one has two seconds */
+        ru_clock_pause(INT64_C(2500000000));
+    }
     if (st == RU_OK && w->out.ok == 0) {
         return RU_FAIL(w->err, RU_E_PEER, "no request was answered while %s was measured",
                        side_name[side]);
