@@ -144,7 +144,7 @@ def two(rubato, folder, run):
     until(lambda: len(steps()) == 2 and all(t["steps"] > 0 for t in steps().values()), server)
     first = steps()
     until(lambda: ask(address, model, 20) or
-          all(steps()[p.pid]["steps"] > first[p.pid]["steps"] + 20 for p in both), server)
+          all(steps()[p.pid]["steps"] > first[p.pid]["steps"] + 4 for p in both), server)
     now = steps()
     assert [now[p.pid]["memory_bytes"] for p in both] == [2000000000, 3000000000], now
     assert all(now[p.pid]["lost_progress_s"] >= 0 for p in both), now
