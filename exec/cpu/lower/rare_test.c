@@ -252,9 +252,11 @@ static const fourier_case fourier_cases[] = {
     {1, 2, 1, 0},    {3, 4, 1, 0},     {1, 16, 5, 0},   {37, 8, 1, 0},   {1, 64, 1, 0},
     {16, 32, 1, 0},  {2, 128, 9, 0},   {17, 256, 1, 0}, {3, 512, 1, 0},  {1, 1024, 1, 0},
     {1, 2048, 1, 0}, {5, 100, 1, 128}, {2, 3, 1, 1024}, {20, 30, 1, 64}, {3, 100, 2, 32},
+    {1, 33, 1, 0},   {2, 101, 3, 0},   {3, 1000, 1, 0}, {2, 40, 1, 77},  {1, 1021, 1, 1021},
+    {2, 90, 1, 47},
 };
 
-static void fourier_of_powers_of_two(void **state)
+static void fourier_of_many_lengths(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 2 * 5 * RU_ARRAY_LEN(fourier_cases); k++) {
@@ -352,5 +354,5 @@ static void scales_of_blocks(void **state)
 
 RU_TESTS(exec_rare, cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
          cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
-         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_powers_of_two),
+         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_many_lengths),
          cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
