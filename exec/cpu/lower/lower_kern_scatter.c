@@ -94,14 +94,14 @@ static void find_rows(const void *state, void *const *bufs, int64_t begin, int64
         }                                                      \
     } while (0)
 
-static void put_one(const scatter_state *s, void *y, int64_t to, const void *x, int64_t from)
+static inline void put_one(ru_kern_put how, ru_dtype t, int64_t bytes, void *y, int64_t to,
+                           const void *x, int64_t from)
 {
-    ru_kern_put how = s->how;
     if (how == RU_KERN_PUT) {
-        rui_index_move(s->at.bytes, y, to, x, from);
-    } else if (s->at.t == RU_F32) {
+        rui_index_move(bytes, y, to, x, from);
+    } else if (t == RU_F32) {
         PUT_NUMBER(float, float);
-    } else if (s->at.t == RU_I64) {
+    } else if (t == RU_I64) {
         PUT_NUMBER(int64_t, uint64_t);
     } else {
         PUT_NUMBER(int32_t, uint32_t);
@@ -127,12 +127,14 @@ static void put_row(const scatter_state *s, void *const *bufs, int64_t r, int64_
         return;
     }
     for (int64_t j = p->j0; j < p->j1; j++) {
-        put_one(s, bufs[B_Y], to + j, bufs[B_UPDATES], from + j);
+        put_one(s->how, s->at.t, bytes, bufs[B_Y], to + j, bufs[B_UPDATES], from + j);
     }
 }
 
-/* A row whose elements go to places of their own. */
-static void put_apart(const scatter_state *s, void *const *bufs, int64_t r, const put_part *p)
+/* A row whose elements go to places of their own. `how` and `t` are known to the compiler where it
+ * matters: sums. */
+static inline void put_apart_as(ru_kern_put how, ru_dtype t, const scatter_state *s,
+                                void *const *bufs, int64_t r, const put_part *p)
 {
     const rui_index *at = &s->at;
     int64_t base = rui_index_row(at, r), limit = at->limit[at->axis], along = s->last ? 0 : 1;
@@ -140,8 +142,19 @@ static void put_apart(const scatter_state *s, void *const *bufs, int64_t r, cons
         int64_t i = r * at->cols + j, v = rui_index_at(at, bufs[B_INDEX], i);
         int64_t to = base + (v < 0 ? v + limit : v) * at->step[at->axis] + j * along;
         if (to >= p->lo && to < p->hi) {
-            put_one(s, bufs[B_Y], to, bufs[B_UPDATES], i);
+            put_one(how, t, at->bytes, bufs[B_Y], to, bufs[B_UPDATES], i);
         }
+    }
+}
+
+static void put_apart(const scatter_state *s, void *const *bufs, int64_t r, const put_part *p)
+{
+    if (s->how == RU_KERN_PUT_ADD && s->at.t == RU_F32) {
+        put_apart_as(RU_KERN_PUT_ADD, RU_F32, s, bufs, r, p);
+    } else if (s->how == RU_KERN_PUT_ADD && s->at.t == RU_I64) {
+        put_apart_as(RU_KERN_PUT_ADD, RU_I64, s, bufs, r, p);
+    } else {
+        put_apart_as(s->how, s->at.t, s, bufs, r, p);
     }
 }
 
@@ -209,8 +222,8 @@ static void put_lines(const void *state, void *const *bufs, int64_t begin, int64
     }
 }
 
-/* The elements of one line by their places in it: y[place] = x[j]. */
-#define PUT_LINE(type, index_type)                                           \
+/* The elements of one line by their places in it: y[place] = x[j], or the sum with it. */
+#define PUT_LINE_OF(type, index_type, put)                                   \
     do {                                                                     \
         const index_type *at = (const index_type *)bufs[B_INDEX] + from;     \
         const type *x = (const type *)bufs[B_UPDATES] + from;                \
@@ -218,11 +231,20 @@ static void put_lines(const void *state, void *const *bufs, int64_t begin, int64
         for (int64_t j = 0; j < cols; j++) {                                 \
             int64_t v = at[j] < 0 ? (int64_t)at[j] + limit : (int64_t)at[j]; \
             if ((uint64_t)v < (uint64_t)limit) {                             \
-                y[v] = x[j];                                                 \
+                y[v] put x[j];                                               \
             } else {                                                         \
                 note->bad = note->bad < 0 ? from + j : note->bad;            \
             }                                                                \
         }                                                                    \
+    } while (0)
+#define PUT_LINE(type, index_type) PUT_LINE_OF(type, index_type, =)
+#define ADD_LINE(type)                      \
+    do {                                    \
+        if (wide) {                         \
+            PUT_LINE_OF(type, int64_t, +=); \
+        } else {                            \
+            PUT_LINE_OF(type, int32_t, +=); \
+        }                                   \
     } while (0)
 
 static void put_line(const scatter_state *s, void *const *bufs, int64_t r, rui_index_note *note)
@@ -230,7 +252,13 @@ static void put_line(const scatter_state *s, void *const *bufs, int64_t r, rui_i
     const rui_index *k = &s->at;
     int64_t cols = k->cols, from = r * cols, limit = k->limit[k->axis], base = rui_index_row(k, r);
     bool wide = k->it == RU_I64;
-    if (k->bytes == 4 && wide) {
+    if (s->how == RU_KERN_PUT_ADD && k->t == RU_F32) {
+        ADD_LINE(float);
+    } else if (s->how == RU_KERN_PUT_ADD && k->bytes == 8) {
+        ADD_LINE(uint64_t);
+    } else if (s->how == RU_KERN_PUT_ADD) {
+        ADD_LINE(uint32_t);
+    } else if (k->bytes == 4 && wide) {
         PUT_LINE(uint32_t, int64_t);
     } else if (k->bytes == 4) {
         PUT_LINE(uint32_t, int32_t);
@@ -296,7 +324,8 @@ static ru_status scatter_run(void *state, void *const *bufs, const rui_run *run)
     }
     int64_t uneven = 0;
     rui_index_note *notes = rui_index_notes(bufs[B_NOTES], NOTES, run);
-    if (s->last && s->how == RU_KERN_PUT && (s->at.rows > 1 || ru_pool_threads(run->pool) == 1)) {
+    bool one_go = s->how == RU_KERN_PUT || s->how == RU_KERN_PUT_ADD;
+    if (s->last && one_go && (s->at.rows > 1 || ru_pool_threads(run->pool) == 1)) {
         if (!s->all_lines) {
             rui_kern_for(run, begin_all, s, bufs, s->at.total, rui_kern_grain(1));
         }
