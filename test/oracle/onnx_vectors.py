@@ -269,6 +269,10 @@ def regions():
                        version=version, mode=mode, sampling_ratio=ratio, spatial_scale=.75, **std)
     vector("roialign_whole", "RoiAlign", [x, rois, image], version=16, domain="",
            coordinate_transformation_mode="output_half_pixel")
+    rng = np.random.RandomState(6)
+    vector("roialign_wide", "RoiAlign", [rng.randn(1, 2, 20, 37).astype(F32), np.concatenate(
+        [rng.rand(9, 2) * 20 - 3, rng.rand(9, 2) * 30 + 4], 1).astype(F32), np.zeros(9, np.int64)],
+           version=16, mode="max", sampling_ratio=2, **std)
     vector("roialign_f64", "RoiAlign", [x.astype(F64), rois.astype(F64), image], version=16, **std)
 
 

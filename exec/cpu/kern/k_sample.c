@@ -420,6 +420,7 @@ RU_KERN_INLINE void roi(const ru_kern_roi *r, const bool most, const float *x, f
         for (int64_t t = 0; t < r->taps; t++) {
             const int32_t *col = r->col + t * wide;
             const float *weight = r->col_weight + t * wide;
+#pragma omp simd
             for (int64_t j = 0; j < wide; j++) {
                 float v = weight[j] * line[col[j]];
                 y[j] = t == 0 ? v : most ? ((v > y[j]) | (v != v) ? v : y[j]) : y[j] + v;

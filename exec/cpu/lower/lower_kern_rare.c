@@ -10,7 +10,7 @@
  * their weights.
  */
 
-enum { CHANNELS = 64, WORK_MAX = 64 << 20 };
+enum { CHANNELS = 64, WORK_MAX = 64 << 20, LANES = 16 };
 
 typedef struct roi_state {
     const ru_kern_numbers *k;
@@ -110,6 +110,11 @@ static void columns_of(const roi_state *s, const roi_tables *t, ru_kern_roi *r)
     }
     r->first = last < 0 ? 0 : first;
     r->cols = last < 0 ? 0 : last - first + 1;
+    int64_t whole = (r->cols + LANES - 1) / LANES * LANES;
+    if (whole <= s->how.size[1]) { /* a line has no rest: columns that nobody reads do no harm */
+        r->first = r->first < s->how.size[1] - whole ? r->first : s->how.size[1] - whole;
+        r->cols = whole;
+    }
     for (int64_t b = 0; b < wide; b++) {
         for (int64_t k = 0; k < r->taps; k++) {
             bool more = k < t->n[1][b], again = !more && s->how.most && t->n[1][b] > 0;
