@@ -165,14 +165,13 @@ static ru_status bound(const struct rui_besides *b, int64_t *bytes, ru_err *err)
         others += b->of[k].memory_bytes;
     }
     int64_t own = ru_self_rss_peak_bytes(), left = all - own - others;
-    if (*bytes > left || left < LEAST_BYTES) {
+    int64_t least = *bytes > 0 ? *bytes : LEAST_BYTES;
+    if (least > left) {
         return RU_FAIL(err, RU_E_LIMIT,
-                       "%s%lld MB for this training do not fit: of %lld MB the server has %lld and "
+                       "%lld MB for this training do not fit: of %lld MB the server has %lld and "
                        "the trainings beside it may have %lld; give it less (--memory MB)",
-                       *bytes > left ? "" : "not even ",
-                       (long long)((*bytes > left ? *bytes : LEAST_BYTES) / 1000000),
-                       (long long)(all / 1000000), (long long)(own / 1000000),
-                       (long long)(others / 1000000));
+                       (long long)(least / 1000000), (long long)(all / 1000000),
+                       (long long)(own / 1000000), (long long)(others / 1000000));
     }
     *bytes = *bytes > 0 ? *bytes : left / 2;
     return RU_OK;
