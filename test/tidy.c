@@ -321,6 +321,7 @@ static const char *const archives[][2] = {
     {"exec/cpu/ref", "ref"},
     {"exec/cpu/kern", "kern"},
     {"exec/cpu/kern", "kern_base"},
+    {"exec/cpu/kern", "kern_bytes"},
     {"exec/cpu/kern", "kern_avx2"},
     {"exec/cpu/kern", "kern_avx512"},
     {"exec/cpu/kern", "kern_base_bf16"},

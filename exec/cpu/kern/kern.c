@@ -17,6 +17,7 @@ extern const ru_kern rui_kern_table_avx512_bf16;
 extern const ru_kern_numbers rui_kern_numbers_avx2;
 extern const ru_kern_numbers rui_kern_numbers_avx512;
 extern const ru_kern_sides rui_kern_sides_avx2, rui_kern_sides_avx512;
+extern const ru_kern_bytes rui_kern_bytes_vnni;
 
 static bool cpu_has(ru_kern_level level)
 {
@@ -70,7 +71,19 @@ const ru_kern_numbers *ru_kern_numbers_at(ru_kern_level level)
     };
     return cpu_has(level) ? tables[level] : NULL;
 }
+
+const ru_kern_bytes *ru_kern_bytes_here(void)
+{
+    bool has = cpu_has(RU_KERN_AVX512) && __builtin_cpu_supports("avx512vnni") &&
+               __builtin_cpu_supports("avx512vbmi");
+    return has ? &rui_kern_bytes_vnni : NULL;
+}
 #else
+const ru_kern_bytes *ru_kern_bytes_here(void)
+{
+    return NULL;
+}
+
 const ru_kern *ru_kern_at(ru_kern_level level)
 {
     return level == RU_KERN_BASE ? &rui_kern_table_base : NULL;
