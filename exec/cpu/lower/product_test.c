@@ -1,6 +1,7 @@
 /* Convolutions as products, and products themselves, at odd sizes and in all their forms, against
  * the reference. */
 #include "exec/cpu/kern/kern.h"
+#include "exec/cpu/kern/side.h"
 #include "test/ops/slow_net.h"
 
 /* Over one, two and three axes, with groups, strides, dilations, paddings, places between windows
@@ -245,6 +246,63 @@ static void parts_of_products_are_the_same(void **state)
     }
 }
 
-RU_TESTS(exec_product, cmocka_unit_test(parts_of_products_are_the_same),
-         cmocka_unit_test(products_of_any_type), cmocka_unit_test(transposed_convolutions),
-         cmocka_unit_test(convolutions_of_rows), cmocka_unit_test(narrow_products))
+static const struct bytes_case {
+    uint32_t axes;
+    int64_t ci, co, groups, x[3], k[3], s[3], d[3], p[6];
+} bytes_cases[] = {
+    {2, 2, 140, 1, {60, 9}, {1, 1}, {2, 2}, {1, 1}, {0}},
+    {2, 2, 8, 1, {13, 25}, {3, 3}, {1, 1}, {1, 1}, {0}},
+    {2, 3, 18, 1, {46, 17}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 6, 10, 2, {17, 19}, {3, 2}, {2, 3}, {1, 3}, {2, 1, 1, 4}},
+    {2, 3, 5, 1, {33, 150}, {4, 4}, {4, 4}, {1, 1}, {0}},
+    {1, 5, 7, 1, {300}, {11}, {5}, {2}, {9, 30}},
+    {1, 64, 3, 1, {70}, {1}, {1}, {1}, {0}},
+    {3, 4, 8, 2, {4, 5, 37}, {2, 3, 4}, {2, 1, 1}, {1, 2, 1}, {1, 0, 3, 0, 2, 1}},
+    {2, 3, 6, 3, {2, 3}, {1, 5}, {1, 3}, {1, 1}, {0, 40, 0, 40}},
+};
+
+/* Short sums: of u8 and i8, with and without a zero point (pads then stand for it: not here). */
+static void windows_of_bytes(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4 * RU_ARRAY_LEN(bytes_cases); k++) {
+        const struct bytes_case *c = &bytes_cases[k / 4];
+        const ru_dtype of = k % 2 == 0 ? RU_U8 : RU_I8;
+        net t;
+        net_init(&t);
+        int64_t dims[5] = {3, c->ci}, weights[5] = {c->co, c->ci / c->groups}, pads = 0;
+        for (uint32_t d = 0; d < c->axes; d++) {
+            dims[2 + d] = c->x[d];
+            weights[2 + d] = c->k[d];
+            pads += c->p[d] + c->p[d + c->axes];
+        }
+        const ru_type tw = ru_type_make(RU_I8, 2 + c->axes, weights);
+        int8_t *w = ru_arena_zalloc(&t.arena, ru_type_bytes(&tw), 64);
+        for (int64_t i = 0; i < ru_type_count(&tw); i++) {
+            w[i] = (int8_t)(i * 77 + i / 7 * 31);
+        }
+        ru_value_id in[3] = {input(&t, "x", ru_type_make(of, 2 + c->axes, dims)),
+                             ru_build_const(&t.b, tw, w)};
+        const bool zero = k % 4 >= 2 && pads == 0;
+        in[2] = zero ? input(&t, "z", ru_type_scalar(of)) : (ru_value_id){0};
+        const ru_attr attrs[] = {RU_AI(group, c->groups), RU_AIS(strides, c->s, c->axes),
+                                 RU_AIS(dilations, c->d, c->axes), RU_AIS(pads, c->p, 2 * c->axes),
+                                 RU_A_END};
+        ru_value_id y;
+        ru_build_node(&t.b, RU_OP_ConvInteger, in, zero ? 3 : 2, attrs, &y, 1);
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "bytes %u", k);
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        bool few = strstr(ru_exe_print(e, &t.arena), "kern few bytes of windows") != NULL;
+        assert_int_equal(few, ru_kern_bytes_here() != NULL);
+        ru_exe_close(e);
+        fast_and_right(&t, 0, name);
+    }
+}
+
+RU_TESTS(exec_product, cmocka_unit_test(windows_of_bytes),
+         cmocka_unit_test(parts_of_products_are_the_same), cmocka_unit_test(products_of_any_type),
+         cmocka_unit_test(transposed_convolutions), cmocka_unit_test(convolutions_of_rows),
+         cmocka_unit_test(narrow_products))
