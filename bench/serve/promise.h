@@ -31,6 +31,8 @@ RU_MUST_USE ru_status rui_promise_add(rui_promise *w, const char *name, const ch
 double rui_promise_late(const rui_load_count *c);
 /* How far off what was predicted, either way, in percent; nothing was predicted: 100. */
 double rui_promise_off(double measured, double predicted);
+/* The same of padding, of which there may be none. */
+double rui_promise_padding_off(const rui_promise_page *p);
 /* `what`: batch or route. Errors: RU_E_PEER. */
 RU_MUST_USE ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what,
                                        rui_promise_page *p);

@@ -24,6 +24,12 @@ enum { NONE, ONE, OURS, SIDES };
 static const side_kind kinds[SIDES] = {
     {"none", "1", "1"}, {"one buffer", "8", "1"}, {"by size", "8", "16"}};
 
+double rui_promise_padding_off(const rui_promise_page *p)
+{
+    bool none = p->padding[0] == 0 && p->padding[1] == 0;
+    return none ? 0 : rui_promise_off(p->padding[1], p->padding[0]);
+}
+
 ru_status rui_promise_requests(rui_promise *w, const char *name, uint32_t n, int64_t context,
                                ru_text *text, rui_load_kind *out)
 {
@@ -105,7 +111,7 @@ ru_status rui_promise_sizes(rui_promise *w)
             gb_s[s][k] = 1e3 * p.gb_s / p.requests;
             usd[s][k] = p.spent_usd / p.requests;
             law[k] = rui_promise_off(p.usd[1], p.usd[0]); /* ours is the last */
-            padding_off[k] = rui_promise_off(p.padding[1], p.padding[0]);
+            padding_off[k] = rui_promise_padding_off(&p);
             padding[s][0][k] = p.padding[0];
             padding[s][1][k] = p.padding[1];
         }

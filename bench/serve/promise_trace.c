@@ -165,7 +165,7 @@ static ru_status at_pace(rui_promise *w, trace t, double pace)
         }
         of[0][k] = gb_s[OURS][k] / gb_s[ONE][k];
         of[1][k] = gb_s[OURS][k] / gb_s[NONE][k];
-        of[2][k] = rui_promise_off(p.padding[1], p.padding[0]);
+        of[2][k] = rui_promise_padding_off(&p);
         of[3][k] = padding[OURS][k] / fmax(padding[ONE][k], 1e-9);
     }
     static const struct {
