@@ -14,7 +14,7 @@
 
 enum { WORKERS = 6, MEMORIES = 8, MEMORY_MB = 128 };
 enum { JOBS = 20, JOBS_QUICK = 6 };
-enum { BATCHES_MB = 442, BATCHES_EPOCHS = 24, BATCHES_EPOCHS_QUICK = 12, BATCHES_JOBS = 3 };
+enum { BATCHES_MB = 442, BATCHES_EPOCHS = 24, BATCHES_EPOCHS_QUICK = 4, BATCHES_JOBS = 3 };
 
 static const char job_text[] =
     "name: deadline\n"
