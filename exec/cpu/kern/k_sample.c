@@ -367,7 +367,7 @@ RU_KERN_INLINE void join_rows(const int64_t count, const bool more, const bool m
 #pragma GCC unroll 4
         for (int64_t r = more ? 0 : 1; r < count; r++) {
             float w = weight[r] * x[r][j];
-            v = most ? ((w > v) | (w != w) ? w : v) : v + w;
+            v = most ? (((w > v) | (w != w)) ? w : v) : v + w;
         }
         line[j] = v;
     }
@@ -423,7 +423,7 @@ RU_KERN_INLINE void roi(const ru_kern_roi *r, const bool most, const float *x, f
 #pragma omp simd
             for (int64_t j = 0; j < wide; j++) {
                 float v = weight[j] * line[col[j]];
-                y[j] = t == 0 ? v : most ? ((v > y[j]) | (v != v) ? v : y[j]) : y[j] + v;
+                y[j] = t == 0 ? v : most ? (((v > y[j]) | (v != v)) ? v : y[j]) : y[j] + v;
             }
         }
         if (r->taps == 0) {
