@@ -437,8 +437,10 @@ static uint32_t seat(ru_launch_options *with, losses *x, const ru_launch_result 
     if (x->joined > 0) {
         (void)fprintf(stderr, "%u of the workers joined when the job ran\n", x->joined);
     }
-    if (fewer && there + own + x->joined < with->n_max) {
-        return there + own + x->joined;
+    uint32_t left_over = there + with->n_start + x->joined; /* also where one of another host was */
+    left_over = left_over > lost + 1 ? left_over - lost : 1;
+    if (fewer && left_over < with->n_max) {
+        return left_over;
     }
     with->n_start = with->n_max - there - x->joined;
     return with->n_max;
