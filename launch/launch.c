@@ -406,7 +406,11 @@ static void refill(rui_launcher *l)
 static void on_view(rui_launcher *l, const ru_msg_view *view)
 {
     if (view->spares >= 0 && l->opt->parts) { /* its leader tells it */
-        l->spares = (uint32_t)view->spares;
+        uint32_t n = (uint32_t)view->spares;
+        if (n > l->spares && l->begun && !l->opt->train->quiet) { /* before, members come back */
+            say(l, "spares that wait for a place: %u", n);
+        }
+        l->spares = n;
         if (l->opt->told_spares != NULL) {
             l->opt->told_spares(l->opt->self, l->spares);
         }

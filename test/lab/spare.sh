@@ -33,11 +33,14 @@ begin() { # RUN WORKERS OPTIONS..
     wait_until "$run" past "$run" 5
     at=$(sed -n 's/to add a worker, run: rubato worker --join \([^ ]*\) .*/\1/p' "$run.log")
 }
+waiting() { grep -c 'spares that wait' "$1.log" || true; }
+more_wait() { [ "$(waiting "$1")" -gt "$2" ]; }
 join() { # RUN NAME: a spare whose words are in NAME.log
+    waited_for=$(waiting "$1")
     "$rubato" worker --join "$at" --token-file "$1/token" --out "$2" >"$2.out" 2>"$2.log" &
     spare_pid=$!
-    wait_until "$2" says "$2" 'waits as a spare'
-    sleep 1 # until it is one
+    wait_until "$1" more_wait "$1" "$waited_for"
+    says "$2" 'waits as a spare' || fail "$2 does not say what it is: $(cat "$2.log")"
 }
 lose() { # RUN WORKER PARTS
     before=$(restarts "$1" "$3")
