@@ -14,6 +14,7 @@ enum {
     DEPTH_MOST = 1024,
     CHANNELS_LEAST = 16, /* of a group of the result: fewer leave lanes empty */
     PLACES_LEAST = 4,    /* of a row: fewer leave registers empty */
+    PLACES_MOST = 1024,  /* of a row, which one thread computes, in memory of its own */
 };
 
 typedef struct patch_state {
@@ -94,8 +95,8 @@ static bool plan(rui_low *lo, const rui_window *w, patch_call *c)
                        .out = {out[0], out[1], out[2]},
                        .step = {stride[0] * in[1] * in[2], stride[1] * in[2], stride[2]}};
     if (!apart || stride[0] * stride[1] * stride[2] == 1 || g.depth < DEPTH_LEAST ||
-        g.depth > DEPTH_MOST || g.co < CHANNELS_LEAST || out[2] < PLACES_LEAST || w->n < 1 ||
-        out[0] < 1 || out[1] < 1 || ci * image > INT32_MAX) {
+        g.depth > DEPTH_MOST || g.co < CHANNELS_LEAST || out[2] < PLACES_LEAST ||
+        out[2] > PLACES_MOST || w->n < 1 || out[0] < 1 || out[1] < 1 || ci * image > INT32_MAX) {
         return false;
     }
     int32_t *at = rui_keep(lo, g.depth * (int64_t)sizeof *at);
