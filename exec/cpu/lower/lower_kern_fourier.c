@@ -247,8 +247,9 @@ ru_status rui_lower_kern_fourier(rui_low *lo, const ru_node *n, ru_err *err)
         return rui_done(lo);
     }
     *s = made;
+    int64_t threads = s->lines > 1 ? (int64_t)rui_threads(lo) : 1; /* one line may be long */
     rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
-                       rui_scratch(lo, s->work * (int64_t)rui_threads(lo))};
+                       rui_scratch(lo, s->work * threads)};
     rui_emit(lo, &(rui_step){.kernel = two ? "kern fourier" : "kern chirp",
                              .fn = two ? fourier_run : chirp_run,
                              .state = s,

@@ -363,7 +363,8 @@ ru_status rui_lower_kern_det(rui_low *lo, const ru_node *n, ru_err *err)
     }
     *s = (det_state){
         .k = ru_kern_numbers_best(), .n = x->dims[x->rank - 1], .count = ru_type_count(y)};
-    int64_t work = s->n * s->n * (int64_t)sizeof(double) * (int64_t)rui_threads(lo);
+    int64_t threads = s->count > 1 ? (int64_t)rui_threads(lo) : 1; /* one matrix may be large */
+    int64_t work = s->n * s->n * (int64_t)sizeof(double) * threads;
     rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, RU_F32)),
                        rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32)), rui_scratch(lo, work)};
     rui_emit(lo, &(rui_step){
