@@ -537,6 +537,7 @@ static ru_status back_run(void *state, void *const *bufs, const rui_run *run)
     j.a.arg = bufs[ARG];
     j.a.dh0 = bufs[DH0];
     j.a.dc0 = bufs[DC0];
+    /* in a run on one thread it takes all rows, in the memory of the others behind its own */
     rui_kern_for_own(run, back_part, &j, bufs, j.a.batch, 1, bufs[WORK],
                      s->work * (int64_t)sizeof(float));
     if (bufs[DB] != NULL) {
