@@ -9,7 +9,8 @@
  *
  * A job whose devices change restarts: its speedup counts by the smaller of
  * max(age - restarts * restart_s, 0) / (age + restart_s) and 1 - restart_s / hold_s (up to three
- * times that for a job of three fair shares); one that does not run yet has nothing to restart.
+ * times that for a job of three fair shares), where hold_s is no longer than the job goes on, if
+ * that is known; one that does not run yet has nothing to restart.
  * A job that has had much service weighs less; so does one that says that it has much left. A job
  * of weight w weighs (w / mean w)^(1 - power): with this, jobs whose goodput grows with their
  * devices get devices in the ratio of their weights (the loss sum W / k is least where k is as the
@@ -56,8 +57,9 @@ typedef struct ru_alloc_job {
     uint32_t replicas;                   /* what the user asked for: tiresias, fifo, srtf */
     double age_s, service_s;             /* since arrival; device-seconds so far */
     uint32_t restarts;                   /* so far, without the first start */
-    double remaining;                    /* steps of batch `model.batch` that are left: optimus,
-                                            srtf; 0: unknown, taken as 1 */
+    double remaining;                    /* steps of batch `model.batch`, else of batch_first, that
+                                            are left; 0: unknown. optimus, srtf: taken as 1. pollux:
+                                            a restart must pay before they are done */
     double left;                         /* examples of batch_first that are left: pollux; 0:
                                             unknown */
     const double *step_s;                /* [n_step] measured time of a step on 1, 2, ... replicas

@@ -137,7 +137,12 @@ static double kept_of(const ru_alloc_in *in, const count *c, const ru_alloc_job 
     double kept = fmax(0, j->age_s - in->restart_s * j->restarts) / below;
     double shares = had / (fair > 0 ? fair : 1), ahead = 1;
     if (in->hold_s > 0) {
-        ahead = 1 - in->restart_s / in->hold_s * (shares < 1 ? 1 : shares > 3 ? 3 : shares);
+        const ru_goodput_model *m = &j->model;
+        double first = m->batch > 0 ? m->batch : m->batch_first, within = in->hold_s;
+        double examples = j->remaining * first * ru_goodput_efficiency(m, first);
+        double rate = m->perf.overlap >= 1 ? goodput_of(j, (uint32_t)had, j->n_now > 1) : 0;
+        within = rate > 0 && examples > 0 && examples < within * rate ? examples / rate : within;
+        ahead = 1 - in->restart_s / within * (shares < 1 ? 1 : shares > 3 ? 3 : shares);
     }
     return fmin(kept, ahead > 0.1 ? ahead : 0.1);
 }

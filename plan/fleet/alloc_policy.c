@@ -92,7 +92,9 @@ static const ru_conf_field job_fields[] = {
               RU_IN(0, 1e15)),
     COUNT("restarts", restarts, "0", 0, 1e9, "number of restarts so far"),
     RU_ROW(F64, job_file, remaining, "0",
-           "methods optimus, srtf: number of remaining steps, if known", RU_IN(0, 1e15)),
+           "number of remaining steps, if known: methods optimus, srtf; pollux: a restart must pay "
+           "before they are done",
+           RU_IN(0, 1e15)),
     RU_ROW(F64, job_file, left, "0",
            "examples that are left, counted as of batch_first: epochs that are left times the "
            "examples of one; 0: unknown",
@@ -601,7 +603,7 @@ static ru_status derive_alloc(const ru_world *w, ru_arena *scratch, ru_json *j, 
 
 const ru_policy ru_policy_alloc = {
     .name = "alloc",
-    .version = 2,
+    .version = 3,
     .decides = "which job runs on which devices of a cluster, with what batch",
     .source = "qiao-2021 sec 4.2",
     .in = &table,

@@ -370,6 +370,45 @@ static ru_alloc_job asks(uint32_t replicas)
         .replicas = replicas};
 }
 
+/* Three devices: one job has two, whose sums take time; the other has one and knows of no sums, so
+ * it would gain more from the second one. They exchange it only if both go on for long enough:
+ * steps take 40 and 64 ms now, and a restart takes a second. */
+static void test_no_exchange_shortly_before_an_end(void **state)
+{
+    (void)state;
+    static const uint32_t three[] = {3};
+    static const ru_alloc_part two = {0, 2}, one = {0, 1};
+    static const double left[][2] = {{0, 0}, {1e6, 1e6}, {50, 1e6}, {1e6, 30}, {50, 30}};
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(left); k++) {
+        ru_alloc_job jobs[2];
+        for (uint32_t j = 0; j < 2; j++) {
+            const ru_perf perf = {
+                .pass_example_s = 1e-3, .node_s = j == 0 ? 8e-3 : 0, .overlap = 1};
+            jobs[j] = (ru_alloc_job){.model = {perf, 0, 0, 64, 64, 1, 64, 64},
+                                     .replicas_max = 2,
+                                     .age_s = 1000,
+                                     .remaining = left[k][j],
+                                     .now = j == 0 ? &two : &one,
+                                     .n_now = 1};
+        }
+        const ru_alloc_in in = {.jobs = jobs,
+                                .n_jobs = 2,
+                                .devices = three,
+                                .n_nodes = 1,
+                                .power = -1,
+                                .restart_s = 1,
+                                .hold_s = 30};
+        ru_alloc_plan p = plan_of(&in, &a);
+        bool exchange = k < 2;
+        assert_int_equal(p.jobs[0].replicas, exchange ? 1 : 2);
+        assert_int_equal(p.jobs[1].replicas, exchange ? 2 : 1);
+        assert_true(p.jobs[0].changed == exchange && p.jobs[1].changed == exchange);
+    }
+    ru_arena_fini(&a);
+}
+
 static void test_baselines_by_hand(void **state)
 {
     (void)state;
@@ -575,6 +614,7 @@ RU_TESTS(plan_alloc, cmocka_unit_test(test_facts_of_a_cluster_give_a_question),
          cmocka_unit_test(test_every_method_is_legal_and_repeats),
          cmocka_unit_test(test_losses_of_heavy_jobs_are_whole),
          cmocka_unit_test(test_what_is_left_decides),
+         cmocka_unit_test(test_no_exchange_shortly_before_an_end),
          cmocka_unit_test(test_few_moves_go_on_from_what_is),
          cmocka_unit_test(test_baselines_by_hand),
          cmocka_unit_test(test_corrupted_plans_are_refused),

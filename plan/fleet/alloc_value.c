@@ -51,13 +51,26 @@ const rui_alloc_value *rui_alloc_look(rui_alloc_values *v, uint32_t job, uint32_
     return at;
 }
 
+/* Seconds until the job ends, as it runs now. */
+static double ends_in(const ru_alloc_job *j, uint32_t devices)
+{
+    const ru_goodput_model *m = &j->model;
+    double batch = m->batch > 0 ? m->batch : m->batch_first, goodput = 0;
+    if (j->remaining > 0 && m->perf.overlap >= 1) {
+        goodput = goodput_of(j, devices, j->n_now > 1);
+    }
+    return goodput > 0 ? j->remaining * batch * ru_goodput_efficiency(m, batch) / goodput
+                       : (double)INFINITY;
+}
+
 /* What a restart leaves of a speedup. The published factor looks back: the part of its life that
  * the job has not spent in restarts. Ours also looks ahead: a change must pay within hold_s, and
- * one of a large job wastes more devices. */
+ * before the job ends; one of a large job wastes more devices. */
 static double factor_of(const rui_alloc_values *v, const ru_alloc_job *j)
 {
     const ru_alloc_in *in = v->in;
-    double lost = j->restarts * in->restart_s, below = j->age_s + in->restart_s, devices = 0;
+    double lost = j->restarts * in->restart_s, below = j->age_s + in->restart_s;
+    uint32_t devices = 0;
     if (j->n_now == 0 || below <= 0) {
         return 1;
     }
@@ -65,8 +78,12 @@ static double factor_of(const rui_alloc_values *v, const ru_alloc_job *j)
         devices += j->now[k].devices;
     }
     double back = fmax(j->age_s - lost, 0) / below;
-    double large = fmin(fmax(devices / v->fair_k, 1), 3);
-    return in->hold_s > 0 ? fmin(back, fmax(1 - large * in->restart_s / in->hold_s, 0.1)) : back;
+    if (!(in->hold_s > 0)) {
+        return back;
+    }
+    double large = fmin(fmax((double)devices / v->fair_k, 1), 3);
+    double hold_s = fmin(in->hold_s, ends_in(j, devices));
+    return fmin(back, fmax(1 - large * in->restart_s / hold_s, 0.1));
 }
 
 /* Jobs that have had much service count less: long jobs would else hold up many short ones.
