@@ -342,11 +342,12 @@ static double percent(uint64_t part, uint64_t of)
 static ru_status apart(bench *w, const model *m, rui_side *s, uint64_t *all)
 {
     uint32_t core[64], n = ru_thread_cores_list(core, RU_ARRAY_LEN(core));
+    uint64_t last = 0;
     *all = 0;
     for (uint32_t k = 0; n > 1 && k < n && core[k] < 64; k++) {
-        *all |= UINT64_C(1) << core[k];
+        last = UINT64_C(1) << core[k];
+        *all |= last;
     }
-    uint64_t last = n > 1 ? UINT64_C(1) << core[n - 1] : 0;
     ru_thread_cores(*all & ~last);
     ru_status st = ours(w, m, "--slo", "p99=20ms", s);
     ru_thread_cores(*all & last);
