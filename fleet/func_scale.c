@@ -29,7 +29,6 @@ ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_options *opt,
                           .workers_step = 1,
                           .memory_mb = s->memory_mb,
                           .n_memory = n,
-                          .fastest = opt->deadline_ns == 0,
                           .probe = s->probes,
                           .now_memory_mb = 1,
                           .rules = {.life_s = (double)opt->life_ns * 1e-9,
@@ -85,11 +84,9 @@ static ru_status plan(ru_func_scale *s, const ru_scale_part *parts, uint32_t n, 
     }
     if (st == RU_E_INFEASIBLE && in->limit_s > 0) {
         s->late = n == 1; /* the parts behind it may be faster */
-        uint32_t goal = in->fastest;
         in->fastest = 1;
         in->limit_s = 0;
         st = ru_plan_scale(in, scratch, &s->plan, err);
-        in->fastest = s->late ? 1 : goal;
     }
     return st;
 }
@@ -138,7 +135,12 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     s->now_batch = parts[0].batch;
     s->part = s->part > 0 ? s->part : all / PLANS;
     double part = fmax(5 * probe, floor(s->part / s->now_batch) + 1);
+    if (s->plan.workers > 0) {
+        in->now_workers = s->plan.workers;
+        in->now_memory_mb = s->plan.memory_mb;
+    }
     in->steps = left;
+    in->fastest = o->deadline_ns == 0 || s->late;
     in->probe_steps = probe;
     in->plan_steps = 2 * part <= left ? part : 0;
     in->limit_s = o->deadline_ns > 0 && !s->late
@@ -150,8 +152,6 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     if (s->plan.drifted) {
         forget(s, in->n_probes - 3);
     }
-    in->now_workers = s->plan.workers;
-    in->now_memory_mb = s->plan.memory_mb;
     double steps = s->plan.probe ? probe : in->plan_steps > 0 ? part : left;
     *out = (ru_func_choice){.workers = s->plan.workers,
                             .memory_mb = (uint32_t)s->plan.memory_mb,

@@ -68,6 +68,10 @@ static ru_status run(job *j, const ru_func_scale_options *o, ru_err *err)
         }
         assert_true(c.workers >= 1 && c.workers <= 8 && c.end > j->done &&
                     c.end <= j->done + (int64_t)left[0].steps);
+        ru_scale_plan again; /* who explains the run asks with what it kept */
+        assert_ok(ru_plan_scale(&s.in, &a, &again, err), *err);
+        assert_true(s.plan.drifted ||
+                    (again.workers == s.plan.workers && again.memory_mb == s.plan.memory_mb));
         if (c.memory_mb < j->least_mb) {
             j->s += 1;
             j->failed++;
@@ -149,6 +153,11 @@ static void test_a_batch_that_doubles_twice(void **state)
         less += j.usd < fixed_usd(&j, &o); /* which knows all before */
     }
     assert_true(kept >= 9 && less >= 5);
+    job j = {.steps = 14000, .each_s = 0.04, .parts = parts, .n_parts = 3};
+    j.rng = ru_rng_from(ru_test_seed(), 10);
+    o.deadline_ns = INT64_C(5000000000000); /* nothing is so fast */
+    assert_ok(run(&j, &o, &err), err);
+    assert_int_equal(j.done, j.steps);
 }
 
 /* A job that takes little longer than its start: workers are not exchanged for others again and
