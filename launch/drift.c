@@ -25,6 +25,7 @@ void rui_drift_spares(rui_drift *d, uint32_t n)
 {
     d->spares = n;
     d->tried = n < d->tried ? n : d->tried;
+    d->next.is = d->next.is && d->next.workers <= d->now.workers + n; /* else one is gone */
 }
 
 static void say_where(const rui_next *x)
@@ -61,17 +62,20 @@ static ru_status look_cut(rui_drift *d, const char *run, ru_arena *scratch, doub
                               : RU_FAIL(err, RU_E_MEM, "no memory for the cut of a pipeline");
 }
 
-static ru_status look_devices(rui_drift *d, const char *run, double *was_s, rui_next *to,
-                              ru_err *err)
+static ru_status look_devices(rui_drift *d, const char *run, ru_arena *scratch, double *was_s,
+                              rui_next *to, ru_err *err)
 {
     ru_units_choice c;
     double *speed;
     const ru_conf_pairs *now = &d->now.devices;
     uint32_t n = d->now.workers;
-    RU_TRY(ru_units_speeds_read(d->asked, now, run, d->arena, &speed, err));
-    RU_TRY(ru_units_again(d->asked, now, speed, n, d->arena, was_s, &c, err));
+    RU_TRY(ru_units_speeds_read(d->asked, now, run, scratch, &speed, err));
+    RU_TRY(ru_units_again(d->asked, now, speed, n, scratch, was_s, &c, err));
     if (c.used < n) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u devices are enough", c.used);
+    }
+    if (*was_s > GAIN * c.step_s) { /* looks go on as long as the job: only what is taken stays */
+        RU_TRY(ru_units_again(d->asked, now, speed, n, d->arena, was_s, &c, err));
     }
     to->step_s = c.step_s;
     to->devices = c.devices;
@@ -85,7 +89,7 @@ static ru_status look(rui_drift *d, const char *run, double mean_s, ru_arena *sc
     rui_next to = {.is = true, .workers = d->now.workers, .set = ru_sets_step(d->sets)};
     double was_s = 0;
     RU_TRY(d->layers != NULL ? look_cut(d, run, scratch, &was_s, &to, err)
-                             : look_devices(d, run, &was_s, &to, err));
+                             : look_devices(d, run, scratch, &was_s, &to, err));
     if (was_s > GAIN * to.step_s) {
         to.step_s = mean_s * to.step_s / was_s; /* what the lists leave out stays */
         d->next = to;
