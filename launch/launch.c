@@ -27,7 +27,8 @@ enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 /* From the end of a member to a view without it, if the job goes on: its silence is certain after
  * 0.7 s. More than a moment of a busy machine. */
 #define DOUBT_NS INT64_C(10000000000)
-/* A spare looks for its job five times a second, and opens the model anew. */
+/* From when all others are there. A spare looks for its job five times a second, and opens data and
+ * model anew, as the others did. */
 #define SPARES_NS INT64_C(30000000000)
 
 /* -- lines of children ------------------------------------------------------------------------- */
@@ -403,6 +404,8 @@ static void refill(rui_launcher *l)
     }
 }
 
+static void on_spares_time(void *self, uint32_t what, ru_time now);
+
 static void on_view(rui_launcher *l, const ru_msg_view *view)
 {
     if (view->spares >= 0 && l->opt->parts) { /* its leader tells it */
@@ -411,6 +414,9 @@ static void on_view(rui_launcher *l, const ru_msg_view *view)
             say(l, "spares that wait for a place: %u", n);
         }
         l->spares = n;
+        if (view->n < l->opt->n_max) { /* those who had joined are missing */
+            ru_loop_timer(l->loop, on_spares_time, l, 0, ru_time_after(ru_clock_now(), SPARES_NS));
+        }
         if (l->opt->told_spares != NULL) {
             l->opt->told_spares(l->opt->self, l->spares);
         }
@@ -688,7 +694,7 @@ static void on_spares_time(void *self, uint32_t what, ru_time now)
     (void)what;
     (void)now;
     rui_launcher *l = self;
-    if (!l->begun && !l->ends_all) {
+    if (l->view.n < l->opt->n_max && !l->ends_all) {
         say(l, "a worker that had joined does not come back");
         l->lost = l->no_spare = true;
         end_all(l);
@@ -716,9 +722,6 @@ static ru_status run(rui_launcher *l, ru_err *err)
         RU_TRY(join_all(l, l->opt->join, err));
     } else {
         RU_TRY(start(l, 0, NULL, false, err));
-    }
-    if (l->opt->spares > 0) {
-        ru_loop_timer(l->loop, on_spares_time, l, 0, ru_time_after(ru_clock_now(), SPARES_NS));
     }
     RU_TRY(ru_loop_run(l->loop, err));
     if (l->status != RU_OK) {

@@ -176,6 +176,9 @@ static void take_view(ru_pipe *p, ru_time now)
 {
     const ru_view *v = ru_member_view(p->member);
     if (v->n != p->opt.n || p->epoch > 0) {
+        if (p->epoch == 0 && ru_member_leads(p->member)) { /* it waits for those who joined */
+            tell(p, &(ru_pipe_news){.what = RU_PIPE_SPARES, .a = p->spares}, now);
+        }
         return;
     }
     uint32_t next = 0;

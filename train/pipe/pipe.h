@@ -36,7 +36,7 @@ typedef enum ru_pipe_what {
     RU_PIPE_ARRIVED, /* a: link, b: number */
     RU_PIPE_DECIDED, /* not the leader: data [a] of ru_pipe_decide */
     RU_PIPE_STOP,    /* leader: somebody asks for the job's end */
-    RU_PIPE_SPARES,  /* leader: a: how many spares wait now */
+    RU_PIPE_SPARES,  /* leader: a: how many spares wait now; and when only those are missing */
     RU_PIPE_ENDED,   /* the job is over for this process: status, text */
 } ru_pipe_what;
 
