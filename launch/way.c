@@ -210,12 +210,13 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                           : range ? "begins with a fixed number of workers; start it with -w N"
                           : begin < 2 ? "needs at least 2 workers; start it with -w"
                                       : ru_pipe_job_against(job);
+    if (job->train.pipeline.recompute && job->train.parallel != RU_PARALLEL_PIPELINE) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.recompute is for pipelines; leave it out, or set "
+                       "train.parallel: pipeline");
+    }
     if (job->train.parallel == RU_PARALLEL_DATA) {
-        return !job->train.pipeline.recompute
-                   ? RU_OK
-                   : RU_FAIL(err, RU_E_CONFIG,
-                             "train.recompute is for pipelines; leave it out, or set "
-                             "train.parallel: pipeline");
+        return RU_OK;
     }
     if (automatic && against != NULL) { /* nothing to choose */
         (void)fprintf(stderr, "trains data parallel: a pipeline %s\n", against);
@@ -290,6 +291,7 @@ typedef struct losses {
     rui_drift drift;
     const ru_job *earlier; /* with the plan before another one; NULL: that one has run */
     ru_job earlier_job;
+    const char *earlier_asked;
     uint32_t earlier_n, earlier_joined;
     int64_t earlier_told; /* the last step then */
 } losses;
@@ -339,6 +341,7 @@ static bool recut(ru_train_options *to, ru_launch_options *with, losses *x, aske
         ru_job_train *t = &x->job.train;
         x->earlier_job = *to->job;
         x->earlier = &x->earlier_job;
+        x->earlier_asked = ask->text;
         x->earlier_n = with->n_max;
         x->earlier_joined = x->joined;
         x->earlier_told = x->told;
@@ -360,7 +363,7 @@ static bool recut(ru_train_options *to, ru_launch_options *with, losses *x, aske
 
 /* Workers that cannot start with another cut go on with the earlier one, and look for no further
  * one: records would lead to the same. True: they end without a step of it. */
-static bool earlier_cut(ru_train_options *to, ru_launch_options *with, losses *x,
+static bool earlier_cut(ru_train_options *to, ru_launch_options *with, losses *x, asked *ask,
                         const ru_launch_result *r)
 {
     const ru_job *was = x->earlier;
@@ -377,11 +380,25 @@ static bool earlier_cut(ru_train_options *to, ru_launch_options *with, losses *x
     (void)fputc('\n', stderr);
     x->job = *was;
     to->job = &x->job;
+    ask->text = x->earlier_asked;
     with->n_max = x->earlier_n;
     x->joined = x->earlier_joined;
     x->drift.layers = NULL;
     x->drift.asked = NULL;
     x->drift.next.is = false;
+    return true;
+}
+
+/* Workers that joined may have less memory, or lack what the others have: when no step ends with
+ * them, the job goes on without them. True: it ended so. */
+static bool without_joined(losses *x, ru_launch_result *r)
+{
+    if (x->joined == 0 || r->code == 0 || r->lost || r->step > x->told || r->no_host != NULL ||
+        ru_self_stop_asked() != 0) {
+        return false;
+    }
+    (void)fprintf(stderr, "no step ended with the workers that joined\n");
+    r->no_spare = true;
     return true;
 }
 
@@ -590,8 +607,8 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
     rui_drift_begin(&lost.drift);
     st = ru_launch(&with, arena, out, err);
     while (st == RU_OK) {
-        bool back = earlier_cut(to, &with, &lost, out);
-        out->lost = out->lost || back;
+        bool back = earlier_cut(to, &with, &lost, &x, out);
+        out->lost = out->lost || back || without_joined(&lost, out);
         if (!starts_again(arena, to, out, &lost)) {
             break;
         }
