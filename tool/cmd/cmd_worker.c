@@ -365,7 +365,7 @@ static ru_status work(ru_worker_options *wo, const ru_app_job_file *app, ru_work
  * there for the job, which may be divided anew, and waits again. False: nobody answers there, or
  * the same job refused this worker, so the error stays. */
 static bool ask_again(const ru_worker_options *wo, const char *token, ru_job *job, ru_arena *arena,
-                      ru_status st)
+                      bool refused)
 {
     ru_err ignored;
     ru_job now = {0};
@@ -381,7 +381,7 @@ static bool ask_again(const ru_worker_options *wo, const char *token, ru_job *jo
     now.train.threads = job->train.threads;
     ru_job_dump(job, NULL, &a);
     ru_job_dump(&now, NULL, &b);
-    if (!is || (st == RU_E_CONFIG && strcmp(a.p, b.p) == 0)) {
+    if (!is || (refused && strcmp(a.p, b.p) == 0)) {
         return false;
     }
     *job = now;
@@ -509,7 +509,8 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
     ru_status st;
     do {
         st = work(&wo, &app, result, err);
-    } while (st != RU_OK && result->start_again && ask_again(&wo, token, &job, in->arena, st));
+    } while (st != RU_OK && result->start_again &&
+             ask_again(&wo, token, &job, in->arena, st == RU_E_CONFIG && result->number == 0));
     ru_self_stop_unwatch();
     say_how(st, result, launched);
     return st;

@@ -368,8 +368,8 @@ static void told_end(ru_pipe *p, const ru_event *ev, ru_time now, ru_effects *fx
         (void)snprintf(more, sizeof more, "worker %u: %s", p->numbers[stage_of(p, ev->node)], text);
         more[TEXT_MAX - 1] = 0;
         ru_pipe_end(p, st != RU_OK ? st : RU_E_BUG, more, now, fx);
-    } else {
-        ended(p, st, text, now);
+    } else { /* what failed is not this one's if it is a spare: it may ask again */
+        ended(p, p->epoch == 0 && st != RU_OK ? RU_E_PEER : st, text, now);
     }
 }
 

@@ -683,15 +683,15 @@ ru_status ru_pipe_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_w
                           err != NULL ? err->text : ru_status_name(st));
     }
     bool newcomer = opt->shell.newcomer;
-    *out =
-        (ru_worker_result){.reported = w->reported,
-                           .spare = newcomer && w->shell.number == 0,
-                           .left = newcomer && w->shell.asked,
-                           .start_again = newcomer && w->told.failed == RU_OK &&
-                                          (st == RU_E_PEER || st == RU_E_CONFIG) && w->pipe != NULL,
-                           .summary = w->summary,
-                           .number = w->shell.number,
-                           .step = w->t.step_done};
+    *out = (ru_worker_result){
+        .reported = w->reported,
+        .spare = newcomer && w->shell.number == 0,
+        .left = newcomer && w->shell.asked,
+        .start_again = newcomer && w->told.failed == RU_OK && st != RU_OK && w->pipe != NULL &&
+                       (st == RU_E_PEER || st == RU_E_CONFIG || w->shell.number > 0),
+        .summary = w->summary,
+        .number = w->shell.number,
+        .step = w->t.step_done};
     close_all(w);
     ru_arena_fini(&w->arena_loop);
     return st;
