@@ -34,7 +34,7 @@ both conv layer3 flush
 all=$(planned conv-gpipe)
 less=$(planned conv-gpipe-again)
 awk "BEGIN {exit !($less > 0 && 3 * $less < $all)}" || fail "a stage with 6 micro-batches on their way plans $less MiB in place of $all"
-for bad in 'train.parallel=data' 'train.pipeline={cut: [fc3], schedule: 2bw}'; do
+for bad in 'train.parallel=data' 'train.parallel=auto' 'train.pipeline={cut: [fc3], schedule: 2bw}'; do
     code=0
     "$rubato" train mlp.yaml --out bad -w 2 --set train.recompute=true --set train.stale=true --set "$bad" >bad.log 2>&1 || code=$?
     [ $code = 78 ] && grep -q 'train.recompute' bad.log || fail "$bad ended with $code: $(cat bad.log)"
