@@ -347,12 +347,12 @@ void ru_http_close(ru_http *h)
     ru_loop_timer_off(h->opt.loop, on_time, h, 0);
     ru_loop_timer_off(h->opt.loop, on_sweep, h, 0);
     ru_loop_timer_off(h->opt.loop, on_hold, h, 0);
-    rui_http_look_off(h);
     ru_loop_after_off(h->opt.loop, on_soon, h);
     if (h->epoll_fd >= 0) {
         ru_loop_fd_off(h->opt.loop, h->epoll_fd);
     }
     h->stop_daemon(h->daemon);
+    rui_http_look_off(h); /* requests that end with it ask for a look */
     for (uint32_t k = 0; k < RUI_HTTP_FULL; k++) {
         if (h->full[k] != NULL) {
             h->destroy_response(h->full[k]);

@@ -139,7 +139,7 @@ rui_http_conn *rui_http_conn_of(const ru_http *h, struct MHD_Connection *c);
 void rui_http_conn_idle(ru_http *h, rui_http_conn *c); /* its request has ended */
 void rui_http_conn_end(ru_http *h, rui_http_conn *c);
 void rui_http_make_room(ru_http *h); /* where few places are left */
-void rui_http_look_off(ru_http *h);  /* before it closes */
+void rui_http_look_off(ru_http *h);  /* when it is closed */
 
 /* http_half.c: `fd` of a request that is suspended; its client sends no more. false: no memory or
  * descriptors, more than a pair of sockets holds is not read, or a fourth of the connections that
