@@ -238,7 +238,8 @@ static void learn_margin(const rui_call *c, int64_t all_ns, ru_time now)
     const ru_server_options *o = &c->server->opt;
     int64_t step = o->slo_ns / 64, down = (int64_t)((1 - o->slo_q) * (double)step);
     int64_t calm_ns = ru_time_since(now, v->margin_at);
-    int64_t off = calm_ns < MARGIN_NS ? v->margin_ns * calm_ns / MARGIN_NS : v->margin_ns;
+    double calm = calm_ns < MARGIN_NS ? (double)calm_ns / (double)MARGIN_NS : 1;
+    int64_t off = (int64_t)((double)v->margin_ns * calm);
     int64_t to = v->margin_ns - off; /* what was so once is forgotten where few ask, too */
     to += all_ns - c->ask.wait_ns > v->margin_ns ? step : -down;
     v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 4 ? o->slo_ns / 4 : to;
