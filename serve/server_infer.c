@@ -232,7 +232,7 @@ static void put_ms(ru_text *t, const char *name, int64_t ns)
 /* Follows the quantile of the promise, and some more, of how much later than predicted answers
  * come.
  */
-static void learn_margin(const rui_call *c, int64_t all_ns, ru_time now)
+static void learn_margin(const rui_call *c, int64_t took_ns, ru_time now)
 {
     rui_version *v = c->version;
     const ru_server_options *o = &c->server->opt;
@@ -241,7 +241,7 @@ static void learn_margin(const rui_call *c, int64_t all_ns, ru_time now)
     double calm = calm_ns < MARGIN_NS ? (double)calm_ns / (double)MARGIN_NS : 1;
     int64_t off = (int64_t)((double)v->margin_ns * calm);
     int64_t to = v->margin_ns - off; /* what was so once is forgotten where few ask, too */
-    to += all_ns - c->ask.wait_ns > v->margin_ns ? step : -down;
+    to += took_ns - c->ask.wait_ns > v->margin_ns ? step : -down;
     v->margin_ns = to < 0 ? 0 : to > o->slo_ns / 4 ? o->slo_ns / 4 : to;
     v->margin_at = now;
 }
@@ -253,9 +253,10 @@ static void note_answer(rui_call *c, ru_text *timing)
     const rui_entry *e = &c->entry;
     ru_time now = ru_clock_now();
     int64_t all = ru_time_since(now, c->r->since), promise = c->server->opt.slo_ns;
+    int64_t from_whole = ru_time_since(now, c->r->whole);
     note_batch(c, now);
     if (promise > 0 && c->ask.wait_ns > 0) {
-        learn_margin(c, all, now);
+        learn_margin(c, from_whole, now);
     }
     if (c->version->far != NULL) {
         rui_far_answered(c->version->far, c->part.size, all);
@@ -266,7 +267,7 @@ static void note_answer(rui_call *c, ru_text *timing)
     rui_times_add(&st->queue, e->buffer_ns + e->queue_ns);
     rui_times_add(&st->compute, e->compute_ns);
     rui_times_add(&st->answer, e->answer_ns);
-    st->late_answers += promise > 0 && all > promise ? 1 : 0;
+    st->late_answers += promise > 0 && from_whole > promise ? 1 : 0;
     put_ms(timing, "parse", e->parse_ns);
     put_ms(timing, ", buffer", e->buffer_ns);
     put_ms(timing, ", queue", e->queue_ns);
@@ -471,7 +472,8 @@ static void say(rui_version *v, ru_serve_word word, const ru_serve_request *r)
 }
 
 /* The largest batch of which two fit into the promise: the one that runs when a request comes, and
- * its own. */
+ * its own, with all that the promise counts beside them; else those that come meanwhile would be
+ * refused. */
 void rui_infer_pace(rui_version *v)
 {
     int64_t promise = v->server->opt.slo_ns;
@@ -480,6 +482,9 @@ void rui_infer_pace(rui_version *v)
     if (v->far != NULL) { /* its choice says so */
         return;
     }
+    ru_http_turn(v->server->http, &p.turn_ns, &p.margin_ns);
+    p.margin_ns += v->margin_ns;
+    p.margin_ns = p.margin_ns < promise / 4 ? p.margin_ns : promise / 4;
     for (uint32_t k = 0; k < RU_SERVE_SIZES; k++) {
         int64_t opened = ru_served_service_ns(v->served, INT64_C(1) << k);
         if (opened == 0) {
@@ -487,13 +492,11 @@ void rui_infer_pace(rui_version *v)
         }
         v->service_ns[k] = v->service_ns[k] > 0 ? v->service_ns[k] : opened;
         p.service_ns[k] = v->service_ns[k];
-        p.batch = promise == 0 || 2 * p.service_ns[k] + v->margin_ns <= promise ? 1u << k : p.batch;
+        int64_t two_ns = 2 * p.service_ns[k] + (p.turn_ns << k) + p.margin_ns;
+        p.batch = promise == 0 || two_ns <= promise ? 1u << k : p.batch;
         int64_t off = p.service_ns[k] - v->pace.service_ns[k];
         changed = changed || (off < 0 ? -off : off) > v->pace.service_ns[k] / 8;
     }
-    ru_http_turn(v->server->http, &p.turn_ns, &p.margin_ns);
-    p.margin_ns += v->margin_ns;
-    p.margin_ns = p.margin_ns < promise / 4 ? p.margin_ns : promise / 4;
     int64_t off = p.turn_ns + p.margin_ns - v->pace.turn_ns - v->pace.margin_ns;
     changed = changed || (off < 0 ? -off : off) > (v->pace.turn_ns + v->pace.margin_ns) / 8;
     if (changed || p.batch != v->pace.batch) {
@@ -676,9 +679,9 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     c->r = r;
     r->mine = c;
     v->calls++;
-    c->ask = (ru_serve_request){.id = (uint64_t)(uintptr_t)c, .since = r->since};
+    c->ask = (ru_serve_request){.id = (uint64_t)(uintptr_t)c, .since = r->whole};
     v->came[v->n_came++ % RUI_CAME_MAX] = r->since;
-    if (s->opt.slo_ns > 0 && ru_time_since(ru_clock_now(), r->since) > s->opt.slo_ns) {
+    if (s->opt.slo_ns > 0 && ru_time_since(ru_clock_now(), r->whole) > s->opt.slo_ns) {
         name(c); /* whatever it asks, it would be late: the loop has others to read */
         refuse_until(c, RUI_MISS_FULL, 429, FULL, 1);
         return;

@@ -36,6 +36,7 @@ typedef struct ru_http_request {
     const uint8_t *body;       /* [body_bytes] view until the end; it was not parsed */
     int64_t body_bytes;
     ru_time since; /* when its head came, also where the loop was not there to read it */
+    ru_time whole; /* when the last of its body came, likewise; it has none: since */
     void *mine;    /* the owner's */
 } ru_http_request;
 

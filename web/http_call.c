@@ -10,8 +10,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#define AWAY_NS INT64_C(4000000) /* a step of the kernel's clock for data of a connection */
 /* Requests that wait unsuspended: the library looks at each of them in each run (0.1 us). */
-#define AWAY_NS INT64_C(4000000)
 enum { SPANS_MAX = 1024, WAITS_MAX = 4096, RUNS = 2 };
 
 static const char JSON[] = "application/json";
@@ -212,15 +212,15 @@ static enum MHD_Result refuse(ru_http *h, struct MHD_Connection *c, const char *
     return rui_http_say(h, c, path, status, text);
 }
 
-/* When what it says came. While the loop is away for longer than a moment, the kernel knows (in
- * steps of 4 ms); it came after the run before. */
-static ru_time came(const ru_http *h, struct MHD_Connection *c)
+/* When the last of what it says came, after `after`. When that is longer ago than a moment, the
+ * kernel knows (in steps of 4 ms). */
+static ru_time came(const ru_http *h, struct MHD_Connection *c, ru_time after)
 {
     struct tcp_info info;
     socklen_t n = sizeof info;
     ru_time now = ru_clock_now();
-    int64_t away_ns = ru_time_since(now, h->ran_before);
-    if (h->ran_before.ns == 0 || away_ns < AWAY_NS) {
+    int64_t away_ns = ru_time_since(now, after);
+    if (after.ns == 0 || away_ns < AWAY_NS) {
         return now;
     }
     int fd = h->get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
@@ -230,6 +230,16 @@ static ru_time came(const ru_http *h, struct MHD_Connection *c)
     }
     int64_t age_ns = (int64_t)info.tcpi_last_data_recv * 1000000;
     return (ru_time){now.ns - (age_ns < away_ns ? age_ns : away_ns)};
+}
+
+/* A client that sends its body slowly is not what the server takes. */
+static ru_time whole(const rui_http_call *k)
+{
+    if (k->r.body_bytes == 0 || k->run.ns == k->http->ran.ns) {
+        return k->r.since;
+    }
+    ru_time at = came(k->http, k->conn, k->r.since);
+    return ru_time_since(at, k->r.since) < AWAY_NS ? k->r.since : at;
 }
 
 static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *path,
@@ -261,7 +271,8 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
     if (k->next != NULL) {
         k->next->before = k;
     }
-    k->r = (ru_http_request){.method = method, .path = path, .since = came(h, c)};
+    k->r = (ru_http_request){.method = method, .path = path, .since = came(h, c, h->ran_before)};
+    k->run = h->ran;
     h->n_began++;
     *state = k;
     k->status = status != 0 ? status : n > 0 && !room(k, n) ? 503 : 0;
@@ -317,6 +328,7 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
             return refuse(h, c, path, k->status);
         }
         k->r.body = k->body;
+        k->r.whole = whole(k);
         k->state = RUI_HTTP_HELD;
         k->owned = true;
         h->opt.request(h->opt.self, &k->r);

@@ -61,6 +61,7 @@ typedef struct rui_http_call {
     bool shared;                         /* it is one of ru_http.full */
     rui_http_state state;
     uint32_t status;
+    ru_time run;  /* of the library that read its head */
     bool waits;   /* held, and not suspended yet */
     ru_time held; /* since when */
     bool suspended, watched, owned, ended, late;

@@ -318,6 +318,34 @@ static void an_end_that_comes_with_requests_is_seen(void **state)
     close_all(&w);
 }
 
+/* A request came whole when the last of its body did. */
+static void knows_when_a_slow_body_came(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w);
+    say(a, "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx");
+    say(b, "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
+    until(&w, &w.n_requests, 1);
+    for (ru_time from = ru_clock_now(); ru_time_since(ru_clock_now(), from) < 50000000;) {
+        turn(&w, 1); /* longer than a step of the kernel's clock */
+    }
+    say(a, "x");
+    until(&w, &w.n_requests, 2);
+    const ru_http_request *slow = w.kept[1], *quick = w.kept[0];
+    assert_true(ru_time_since(slow->whole, slow->since) > 20000000);
+    assert_true(slow->whole.ns <= ru_clock_now().ns && quick->whole.ns < slow->whole.ns);
+    close(a);
+    close(b);
+    until(&w, &w.n_gone, 2);
+    ru_http_refuse(w.kept[0], 400, "", 0);
+    ru_http_refuse(w.kept[1], 400, "", 0);
+    close_all(&w);
+}
+
 /* Sockets of clients that send no more are bounded: one more than a fourth of all has left. */
 static void a_fourth_may_send_no_more(void **state)
 {
@@ -648,7 +676,8 @@ RU_TESTS(web_http, cmocka_unit_test(one_end_of_a_body), cmocka_unit_test(answers
          cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
          cmocka_unit_test(reads_what_came_before_the_end),
          cmocka_unit_test(an_end_that_comes_with_requests_is_seen),
-         cmocka_unit_test(a_fourth_may_send_no_more), cmocka_unit_test(answered_clients_make_room),
-         cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(refuses_a_crowd),
-         cmocka_unit_test(bounds_bodies), cmocka_unit_test(streams_and_stops_at_a_slow_reader),
+         cmocka_unit_test(knows_when_a_slow_body_came), cmocka_unit_test(a_fourth_may_send_no_more),
+         cmocka_unit_test(answered_clients_make_room), cmocka_unit_test(idle_clients_make_room),
+         cmocka_unit_test(refuses_a_crowd), cmocka_unit_test(bounds_bodies),
+         cmocka_unit_test(streams_and_stops_at_a_slow_reader),
          cmocka_unit_test(streams_beside_one_that_waits), cmocka_unit_test(survives_noise))
