@@ -139,11 +139,14 @@ static void put(const rui_entry *e, ru_text *t)
 static void lines_write(logger *g, const ru_text *lines)
 {
     ru_err err = {0};
-    if (lines->n > 0 && ru_log_file_append(g->file, g->held, lines->n, &err) != RU_OK &&
-        !g->failed) {
+    if (lines->n == 0) {
+        return;
+    }
+    bool lost = ru_log_file_append(g->file, g->held, lines->n, &err) != RU_OK;
+    if (lost && !g->failed) {
         ru_log(RU_LOG_WARN, "serve", "access_log", "lines are lost: %s", err.text);
     }
-    g->failed = err.status != RU_OK;
+    g->failed = lost;
 }
 
 /* All that is there, in blocks. */
