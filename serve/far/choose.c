@@ -56,6 +56,17 @@ static void install(rui_far *f, const rui_far_choice *c, ru_time now)
         (ru_event){.kind = RU_EV_LOCAL, .what = RU_SERVE_PACE, .data = &p, .size_bytes = sizeof p});
 }
 
+void rui_far_by_hand(const rui_far *f, uint32_t rows, rui_far_choice *c)
+{
+    uint32_t m = rui_far_memory(f, c->at.memory_mb), last = f->size != NULL ? f->size->n - 1 : 0;
+    while (rows > 1 && rui_far_service_s(f, last, m, rows) > rui_far_slo_s(f)) {
+        rows /= 2;
+    }
+    c->at.batch = rows;
+    c->at.timeout_s = (double)f->v->config.delay_us * 1e-6;
+    c->latency_s = c->at.timeout_s + rui_far_service_s(f, last, m, rows);
+}
+
 /* Every request alone, with the cheapest memory that keeps the promise: what needs no arrivals. */
 ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
 {
@@ -96,10 +107,8 @@ ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
                        limit, RUI_FAR_MARGIN * 100, least_s / (1 - RUI_FAR_MARGIN), least_mb);
     }
     f->alone = best;
-    if (f->v->config.delay_us > 0) { /* its owner has chosen batch and delay: whoever comes */
-        best.at.batch = (uint32_t)ru_served_facts_get(f->v->served)->rows_max;
-        best.at.timeout_s = (double)f->v->config.delay_us * 1e-6;
-        best.latency_s += best.at.timeout_s;
+    if (f->v->config.delay_us > 0) {
+        rui_far_by_hand(f, (uint32_t)ru_served_facts_get(f->v->served)->rows_max, &best);
     }
     if (f->size != NULL) {
         rui_size_begin(f, &best.at);

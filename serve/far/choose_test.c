@@ -105,6 +105,13 @@ static void test_a_delay_of_the_configuration_stays(void **state)
     come(w, 256, MEAN_S);
     assert_false(w->far.choosing);
     assert_true(w->far.mean_s == 0);
+    rui_far_choice c = {.at = {.memory_mb = 1024, .batch = 1}};
+    rui_far_by_hand(&w->far, 4, &c);
+    assert_int_equal(c.at.batch, 4);
+    assert_true(fabs(c.at.timeout_s - 0.1) < 1e-9 && fabs(c.latency_s - 0.118) < 1e-9);
+    w->far.service_ns[0][0][2] = (int64_t)(1.1 * SLO_S * 1e9);
+    rui_far_by_hand(&w->far, 4, &c);
+    assert_int_equal(c.at.batch, 2);
     close_world(w);
 }
 

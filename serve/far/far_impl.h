@@ -117,6 +117,9 @@ double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, u
 /* choose.c: the probes are over. Errors: RU_E_INFEASIBLE with the best that there is. */
 RU_MUST_USE ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err);
 double rui_far_slo_s(const rui_far *f);
+/* Batch and delay that the model's owner has chosen, whoever comes: of its rows as many as are
+ * computed in the time of the promise, since others would be refused. */
+void rui_far_by_hand(const rui_far *f, uint32_t rows, rui_far_choice *c);
 /* The same as a choice knows it: live, with cold starts. */
 double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
 double rui_far_call_usd(const rui_far *f, double memory_mb, double s);
@@ -134,7 +137,7 @@ double rui_size_bound(const rui_far *f, uint32_t class_of); /* 0: there are no s
 /* One comes; true: so many of the last ones are of other sizes that a choice is due. */
 bool rui_size_came(rui_far *f, uint32_t class_of);
 void rui_size_fit(rui_far *f); /* shares of classes, since `from` */
-/* Every request alone, with such memory. */
+/* All sizes in one buffer. */
 void rui_size_begin(rui_far *f, const ru_batch_choice *at);
 void rui_size_install(rui_far *f); /* `next` */
 void rui_size_explain(const rui_far *f, const ru_tell *o);

@@ -80,12 +80,12 @@ void rui_size_fit(rui_far *f)
 
 void rui_size_begin(rui_far *f, const ru_batch_choice *at)
 {
-    double memory_mb = at->memory_mb;
+    uint32_t m = rui_far_memory(f, at->memory_mb);
     rui_far_routes *r = &f->size->next;
     *r = (rui_far_routes){.n = 1, .at = {*at}};
     for (uint32_t k = 0; k < f->size->n; k++) {
         r->route[k] = 1;
-        r->latency_s[k] = rui_far_service_s(f, k, rui_far_memory(f, memory_mb), 1);
+        r->latency_s[k] = at->timeout_s + rui_far_service_s(f, k, m, at->batch);
     }
 }
 
