@@ -121,6 +121,9 @@ def check(rubato, folder):
                              stderr=subprocess.PIPE, text=True)
     assert refused.returncode == 65 and "is not taken beside the server" in refused.stderr, refused
     print("beside: " + refused.stderr.strip()[:160])
+    refused = subprocess.run(train("third", 800, "--beside", address, "--beside", "127.0.0.1:1"),
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert refused.returncode == 2 and "beside one server" in refused.stderr, refused
     server.send_signal(signal.SIGTERM)
     assert server.wait(300) == 0
 

@@ -80,7 +80,7 @@ static const ru_opt opts[] = {
            "job of another machine (--node-rank 1, Slurm, ...) and have no vote, so the others "
            "continue even if all such machines fail at once",
            .def = "reliable", .choices = "reliable|transient"),
-    RU_OPT(TEXT, "beside", "HOST:PORT",
+    RU_OPT(TEXTS, "beside", "HOST:PORT", /* so that a second one is refused */
            "train on the cores of this server (`rubato serve --instances 1` on this machine) while "
            "its promise holds: each op waits until the server leaves room for it"),
     RU_OPT(CHOICE, "gate", "METHOD",
@@ -514,11 +514,17 @@ static const ru_conf_table beside_table = RU_TABLE("answer", beside_answer, besi
 static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_options *to,
                            ru_err *err)
 {
-    const char *at = ru_cmd_text(in, "beside");
+    uint32_t n_at;
+    const char *const *all = ru_cmd_texts(in, "beside", &n_at), *at = all[0];
     char *text;
     int64_t n;
     ru_conf *c;
     beside_answer a;
+    if (n_at > 1) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--beside %s --beside %s: a training is beside one server; leave one out",
+                       at, all[1]);
+    }
     if (plan->is_worker || plan->workers_max > 1 || ru_cmd_given(in, "listen") ||
         ru_cmd_given(in, "weights") || to->job->train.adapt.batch_max > 0) {
         return RU_FAIL(err, RU_E_USAGE,
