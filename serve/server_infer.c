@@ -472,8 +472,7 @@ static void say(rui_version *v, ru_serve_word word, const ru_serve_request *r)
 }
 
 /* The largest batch of which two fit into the promise: the one that runs when a request comes, and
- * its own, with all that the promise counts beside them; else those that come meanwhile would be
- * refused. */
+ * its own, with the margin of the promise; else those that come meanwhile would be refused. */
 void rui_infer_pace(rui_version *v)
 {
     int64_t promise = v->server->opt.slo_ns;
@@ -492,7 +491,7 @@ void rui_infer_pace(rui_version *v)
         }
         v->service_ns[k] = v->service_ns[k] > 0 ? v->service_ns[k] : opened;
         p.service_ns[k] = v->service_ns[k];
-        int64_t two_ns = 2 * p.service_ns[k] + (p.turn_ns << k) + p.margin_ns;
+        int64_t two_ns = 2 * p.service_ns[k] + p.margin_ns;
         p.batch = promise == 0 || two_ns <= promise ? 1u << k : p.batch;
         int64_t off = p.service_ns[k] - v->pace.service_ns[k];
         changed = changed || (off < 0 ? -off : off) > v->pace.service_ns[k] / 8;
