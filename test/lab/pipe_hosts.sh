@@ -148,7 +148,7 @@ begin runs/stash --set train.eval_every=10 --set train.stale=true --set train.ac
 copied() { [ "$(lines_of runs/stash)" -gt 30 ]; }
 wait_until runs/stash copied
 lose runs/stash 3
-grep -q 'all stages start again from their copies in memory after step [1-9]0$' runs/stash.log || fail "stash has no copies: $(tail -5 runs/stash.log)"
+grep -q 'all stages start again from their copies in memory after step [1-9][0-9]*0$' runs/stash.log || fail "stash has no copies: $(tail -5 runs/stash.log)"
 ended runs/stash
 at=$(newest runs/stash)
 timeout 300 "$rubato" train drop.yaml --out calm-stash -w 3 --set train.eval_every=10 --set train.stale=true --set train.accumulate=1 --set train.parallel=pipeline \
