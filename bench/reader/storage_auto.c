@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench/reader/range_server.h"
@@ -244,6 +245,12 @@ ru_status rui_bench_auto(ru_bench *b, const char *dir, ru_err *err)
     runs *r = RU_NEW(b->arena, runs, 1);
     if (r == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the benchmark is full");
+    }
+    char *whole = realpath(dir, NULL); /* a job's paths may begin in the folder of its file */
+    dir = whole != NULL ? ru_arena_str(b->arena, whole) : NULL;
+    free(whole);
+    if (dir == NULL) {
+        return RU_FAIL(err, RU_E_IO, "the folder of the benchmark went away");
     }
     *r = (runs){.dir = ru_path_join(b->arena, dir, "auto"), .rubato = ru_bench_rubato(b->arena)};
     r->job = ru_path_join(b->arena, dir, "auto.yaml");
