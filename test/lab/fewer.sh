@@ -13,9 +13,6 @@ data: {format: synthetic, generator: digits, count: 240, test_count: 30}
 train: {batch: 24, accumulate: 4, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 40}}}
 checkpoint: {every: 0s}
 JOB
-steps() { sed -n 's/.*train.step\/1","step":\([0-9]*\).*/\1/p' "$1.json"; }
-last_step() { steps "$1" | tail -1 | grep . || echo 0; }
-past() { [ "$(last_step "$1")" -gt "$2" ]; }
 
 begin() { # RUN WORKERS OPTIONS..
     run=$1

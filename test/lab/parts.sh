@@ -54,6 +54,10 @@ wait_until() {
         sleep 0.1
     done
 }
+# Of a job that tells its steps in RUN.json.
+steps() { sed -n 's/.*train.step\/1","step":\([0-9]*\).*/\1/p' "$1.json"; }
+last_step() { steps "$1" | tail -1 | grep . || echo 0; }
+past() { [ "$(last_step "$1")" -gt "$2" ]; }
 later_ckpt() { [ "$(newest "$1")" -gt "$2" ]; }
 wait_ckpt() { wait_until "$1" later_ckpt "$1" "$2"; } # RUN STEP: it has a later checkpoint
 
