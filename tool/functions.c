@@ -38,10 +38,11 @@ ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
         "sockets",    "equal-shares", "resume-from",    "tier"};
     const char *at = ru_cmd_text(in, "functions");
     for (uint32_t k = 0; at == NULL && k < RU_ARRAY_LEN(own); k++) {
-        bool bounds = strcmp(own[k], "memory") == 0 && ru_cmd_given(in, "beside");
-        if (ru_cmd_given(in, own[k]) && !bounds) {
-            return RU_FAIL(err, RU_E_USAGE, "--%s goes with --functions; add it or leave this out",
-                           own[k]);
+        bool bounds = strcmp(own[k], "memory") == 0;
+        if (ru_cmd_given(in, own[k]) && !(bounds && ru_cmd_given(in, "beside"))) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--%s goes with --functions%s; add it or leave this out", own[k],
+                           bounds ? " or --beside" : "");
         }
     }
     if (at == NULL) {
