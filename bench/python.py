@@ -383,8 +383,9 @@ class Crew:
                  "gloo": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n), "--max-restarts", "2",
                           "--monitor-interval", "0.1", "--standalone", "script.py", way]}[way]
         self.steps, self.way = {}, way
-        self.p = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
+        # Gloo's groups that torchrun starts again would find the addresses of those before in a store that they share.
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        self.p = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
 
     def until(self, count, pids=None, n=1):
         """Read until `n` processes, of these if any are named, have so many steps."""
