@@ -1,5 +1,6 @@
 #include "env/process/beside.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,6 +138,37 @@ void ru_beside_wait(ru_beside *b, int64_t most_ns)
 void ru_beside_tell(ru_beside *b, const ru_beside_figures *f)
 {
     b->at->figures = *f; /* read by people: a torn figure is one figure late */
+}
+
+/* Number of the session of a process; negative: nobody knows. */
+static int64_t session_of(int64_t pid)
+{
+    char path[64];
+    long long n = -1;
+    (void)snprintf(path, sizeof path, "/proc/%lld/autogroup", (long long)pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL || fscanf(f, "/autogroup-%lld", &n) != 1) {
+        n = -1;
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    return n;
+}
+
+bool ru_beside_apart(const ru_beside *b)
+{
+    int64_t own = session_of(ru_self_pid()), other = session_of(b->at->service.pid);
+    return own >= 0 && other >= 0 && own != other;
+}
+
+void ru_beside_session_nice(int32_t nice)
+{
+    FILE *f = fopen("/proc/self/autogroup", "we");
+    if (f != NULL) {
+        (void)fprintf(f, "%d", nice);
+        (void)fclose(f);
+    }
 }
 
 ru_beside_figures ru_beside_told(const ru_beside *b)

@@ -44,6 +44,7 @@ typedef struct ru_beside_facts {
 typedef struct ru_beside_figures {
     int64_t ops, held;                  /* asked for; that had to wait */
     int64_t held_ns, decide_ns, run_ns; /* waited; of all decisions; that ops ran */
+    int64_t decide_p99_ns;              /* of one decision */
     int64_t steps;
     double lag_s, budget_s;     /* of the service behind its shadow, now; allowed */
     double predicted, measured; /* slowdown of a piece of work that had ops beside it, mean */
@@ -63,6 +64,11 @@ bool ru_beside_next(ru_beside *b, ru_beside_event *out);
 /* Sleep until there is another event, at most so long. */
 void ru_beside_wait(ru_beside *b, int64_t most_ns);
 void ru_beside_tell(ru_beside *b, const ru_beside_figures *f);
+/* Linux divides cores among sessions first (autogroup, as on desktops): is the service of another
+ * session than the training? Then the training's session comes behind others with 19, and is like
+ * them with 0. False also where no such division is; best effort. */
+bool ru_beside_apart(const ru_beside *b);
+void ru_beside_session_nice(int32_t nice);
 /* Both. */
 ru_beside_figures ru_beside_told(const ru_beside *b);
 int64_t ru_beside_reader(const ru_beside *b); /* its pid */

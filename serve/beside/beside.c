@@ -260,6 +260,7 @@ static void put_training(const training *of, double lost_s, const ru_tell *o)
     ru_tell_f64(o, "held_share", (double)f.held / ops);
     ru_tell_ns(o, "held_s", (double)f.held_ns);
     ru_tell_ns(o, "decision_s", (double)f.decide_ns / ops);
+    ru_tell_ns(o, "decision_p99_s", (double)f.decide_p99_ns);
     ru_tell_ns(o, "ran_s", (double)f.run_ns);
     ru_tell_f64(o, "lag_s", f.lag_s);
     ru_tell_f64(o, "lag_allowed_s", f.budget_s);
@@ -273,8 +274,9 @@ static void put_training(const training *of, double lost_s, const ru_tell *o)
                  "training %lld: %lld steps, %lld ops, %.3g %% of them held, for %.3g s in all\n",
                  (long long)ru_beside_reader(ring), (long long)f.steps, (long long)f.ops,
                  100 * (double)f.held / ops, (double)f.held_ns * 1e-9);
-    ru_text_putf(t, "  a decision takes %.3g us; ops ran for %.4g s\n",
-                 (double)f.decide_ns * 1e-3 / ops, (double)f.run_ns * 1e-9);
+    ru_text_putf(t, "  a decision takes %.3g us, p99 %.3g us; ops ran for %.4g s\n",
+                 (double)f.decide_ns * 1e-3 / ops, (double)f.decide_p99_ns * 1e-3,
+                 (double)f.run_ns * 1e-9);
     ru_text_putf(t, "  lag of the server behind its shadow: %.3g ms, allowed %.3g ms\n",
                  f.lag_s * 1e3, f.budget_s * 1e3);
     ru_text_putf(t,

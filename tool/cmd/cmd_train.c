@@ -80,9 +80,10 @@ static const ru_opt opts[] = {
            "job of another machine (--node-rank 1, Slurm, ...) and have no vote, so the others "
            "continue even if all such machines fail at once",
            .def = "reliable", .choices = "reliable|transient"),
-    RU_OPT(TEXTS, "beside", "HOST:PORT", /* so that a second one is refused */
+    RU_OPT(TEXTS, "beside", "HOST:PORT",
            "train on the cores of this server (`rubato serve --instances 1` on this machine) while "
-           "its promise holds: each op waits until the server leaves room for it"),
+           "its promise holds: each op waits until the server leaves room for it; again: also "
+           "beside that one"),
     RU_OPT(CHOICE, "gate", "METHOD",
            "with --beside, which ops may run beside a batch. lag: those that leave the promise "
            "time; priority: none",
@@ -510,28 +511,35 @@ static const ru_conf_field beside_fields[] = {
 };
 static const ru_conf_table beside_table = RU_TABLE("answer", beside_answer, beside_fields, NULL);
 
-/* --beside: the server gives this process a ring of what it does. */
-static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_options *to,
-                           ru_err *err)
+/* The server gives this process a ring of what it does. */
+static ru_status ask_beside(ru_arena *arena, const char *at, const char *body, beside_answer *a,
+                            ru_err *err)
 {
-    uint32_t n_at;
-    const char *const *all = ru_cmd_texts(in, "beside", &n_at), *at = all[0];
     char *text;
     int64_t n;
     ru_conf *c;
-    beside_answer a;
-    if (n_at > 1) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "--beside %s --beside %s: a training is beside one server; leave one out",
-                       at, all[1]);
+    ru_status st = rui_served_post(at, "/v2/rubato/beside", body, arena, &text, &n, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "--beside %s", at);
     }
+    RU_TRY(ru_conf_new(&beside_table, arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, at, text, n, err));
+    return ru_conf_apply(c, a, err);
+}
+
+/* --beside: of what several servers allow, the least is the training's bound of memory. */
+static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_options *to,
+                           ru_err *err)
+{
+    uint32_t n;
+    const char *const *at = ru_cmd_texts(in, "beside", &n);
     if (plan->is_worker || plan->workers_max > 1 || ru_cmd_given(in, "listen") ||
         ru_cmd_given(in, "weights") || to->job->train.adapt.batch_max > 0) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--beside is for a training of one process, without --workers, --listen, "
                        "--weights and train.adapt");
     }
-    int64_t mb = 0;
+    int64_t mb = 0, bytes = 0;
     const char *memory = ru_cmd_given(in, "memory") ? ru_cmd_text(in, "memory") : "0";
     if (!ru_str_i64(ru_str_c(memory), &mb) || mb < (ru_cmd_given(in, "memory") ? 1 : 0) ||
         mb > 1000000000) {
@@ -542,22 +550,29 @@ static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_op
     }
     const char *body = ru_arena_printf(in->arena, "{\"pid\": %lld, \"memory_bytes\": %lld}",
                                        (long long)ru_self_pid(), (long long)mb * 1000000);
-    ru_status st = body != NULL
-                       ? rui_served_post(at, "/v2/rubato/beside", body, in->arena, &text, &n, err)
-                       : RU_FAIL(err, RU_E_MEM, "no memory to ask %s", at);
-    if (st != RU_OK) {
-        return ru_err_wrap(err, st, "--beside %s", at);
+    const char **handles = RU_NEW(in->arena, const char *, n);
+    if (body == NULL || handles == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to ask %s", at[0]);
     }
-    RU_TRY(ru_conf_new(&beside_table, in->arena, &c, err));
-    RU_TRY(ru_conf_add_json(c, at, text, n, err));
-    RU_TRY(ru_conf_apply(c, &a, err));
-    to->beside = a.handle;
+    for (uint32_t k = 0; k < n; k++) {
+        beside_answer a;
+        for (uint32_t i = 0; i < k; i++) {
+            if (strcmp(at[i], at[k]) == 0) {
+                return RU_FAIL(err, RU_E_USAGE, "--beside %s is given twice; leave one out", at[k]);
+            }
+        }
+        RU_TRY(ask_beside(in->arena, at[k], body, &a, err));
+        handles[k] = a.handle;
+        bytes = k == 0 || a.memory_bytes < bytes ? a.memory_bytes : bytes;
+    }
+    to->beside = handles;
+    to->n_besides = n;
     to->beside_plain = ru_cmd_choice(in, "gate") == 1;
     to->beside_fixed = ru_cmd_flag(in, "deterministic");
-    if (a.memory_bytes > 0) {
-        ru_memory_own_bound(a.memory_bytes);
+    if (bytes > 0) {
+        ru_memory_own_bound(bytes);
         ru_log(RU_LOG_INFO, "train", "beside", "the training may have %lld MB",
-               (long long)(a.memory_bytes / 1000000));
+               (long long)(bytes / 1000000));
     }
     return RU_OK;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/hist.h"
 #include "base/log.h"
 #include "env/process/beside.h"
 #include "env/process/process.h"
@@ -23,23 +24,38 @@
 #define SHARE_MIN 0.02
 #define TELL_OPS  64
 
-struct rui_beside {
+/* A server on the same cores, and what its gate knows. */
+typedef struct side {
     ru_beside *ring;
     ru_beside_facts facts;
-    ru_arena arena; /* of the executable's tables */
     ru_gate gate;
-    /* [n] of a step, or [2 n]: behind them the same on one thread, for those beside a batch */
-    ru_gate_op service, *ops;
-    uint32_t n, op;   /* op: under way, while `runs` */
-    uint32_t threads; /* of the team */
-    ru_exe *exe;
-    bool narrows, fixed;
+    ru_gate_op service;
+    bool ended;
     bool turn; /* ops beside the batch are this training's, of all that are beside the server */
-    bool runs, alone, judged, plain;
-    int64_t begun_ns, busy_ns, seen_ns; /* op; the server's batch; a sign of life */
+    int64_t busy_ns, seen_ns; /* its batch; a sign of life */
     ru_corun_overlap beside[RU_CORUN_OVERLAPS];
     uint32_t n_beside;
-    ru_beside_figures told;
+    double predicted, measured; /* slowdown of a batch */
+    int64_t pairs;
+} side;
+
+struct rui_beside {
+    side *sides; /* [n_sides] */
+    uint32_t n_sides;
+    ru_arena arena; /* of the executable's tables */
+    /* [n] of a step, or [2 n]: behind them the same on one thread, for those beside a batch */
+    ru_gate_op *ops;
+    uint32_t n, op;   /* op: under way, while `runs` */
+    uint32_t threads; /* of the team */
+    double device;
+    ru_exe *exe;
+    bool narrows, fixed;
+    bool runs, alone, judged, plain;
+    bool apart;             /* from the sessions of all servers, */
+    bool back;              /* and stands back now */
+    int64_t begun_ns;       /* of the op */
+    ru_beside_figures told; /* of the training, to all servers */
+    ru_hist decisions;      /* what each took */
 };
 
 static double seconds(int64_t ns)
@@ -47,73 +63,97 @@ static double seconds(int64_t ns)
     return (double)ns * 1e-9;
 }
 
-/* -- what the server does ----------------------------------------------------------------------
+/* The next side whose server lives; NULL: there is none. */
+static side *next_side(const rui_beside *b, side *last)
+{
+    side *s = last == NULL ? b->sides : last + 1;
+    while (s < b->sides + b->n_sides && s->ended) {
+        s++;
+    }
+    return s < b->sides + b->n_sides ? s : NULL;
+}
+
+/* The op under way stands still when a batch begins, and what opens the training makes no request
+ * late (figures: docs/measured/promise.md). */
+static void stand_back(rui_beside *b, bool back)
+{
+    if (b->plain || b->back == back) {
+        return;
+    }
+    b->back = back;
+    ru_process_idle(back);
+    if (b->apart) {
+        ru_beside_session_nice(back ? 19 : 0);
+    }
+}
+
+/* -- what the servers do -----------------------------------------------------------------------
  */
 
 /* The op that runs lies beside the batch from `from_ns` on. */
-static void overlap(rui_beside *b, int64_t from_ns, int64_t to_ns)
+static void overlap(const rui_beside *b, side *s, int64_t from_ns, int64_t to_ns)
 {
-    int64_t first = b->busy_ns > from_ns ? b->busy_ns : from_ns;
-    if (b->gate.busy && to_ns > first) {
-        bool room = b->n_beside < RU_CORUN_OVERLAPS;
-        uint32_t k = room ? b->n_beside++ : RU_CORUN_OVERLAPS - 1;
-        b->beside[k].kind = b->gate.training_kind[b->op];
-        b->beside[k].s = seconds(to_ns - first) + (room ? 0 : b->beside[k].s);
+    int64_t first = s->busy_ns > from_ns ? s->busy_ns : from_ns;
+    if (s->gate.busy && to_ns > first) {
+        bool room = s->n_beside < RU_CORUN_OVERLAPS;
+        uint32_t k = room ? s->n_beside++ : RU_CORUN_OVERLAPS - 1;
+        s->beside[k].kind = s->gate.training_kind[b->op];
+        s->beside[k].s = seconds(to_ns - first) + (room ? 0 : s->beside[k].s);
     }
 }
 
-static void work_ended(rui_beside *b, int64_t at_ns)
+static void work_ended(const rui_beside *b, side *s, int64_t at_ns)
 {
-    ru_gate *g = &b->gate;
+    ru_gate *g = &s->gate;
     if (b->runs) {
-        overlap(b, b->begun_ns, at_ns);
+        overlap(b, s, b->begun_ns, at_ns);
     }
-    double took = seconds(at_ns - b->busy_ns), alone = b->service.s, lost = 0;
-    if (b->n_beside > 0) {
-        for (uint32_t k = 0; k < b->n_beside; k++) {
-            lost += b->beside[k].s *
-                    ru_corun_loss(&g->corun, g->service_kind[0], b->beside[k].kind, false);
+    double took = seconds(at_ns - s->busy_ns), alone = s->service.s, lost = 0;
+    if (s->n_beside > 0) {
+        for (uint32_t k = 0; k < s->n_beside; k++) {
+            lost += s->beside[k].s *
+                    ru_corun_loss(&g->corun, g->service_kind[0], s->beside[k].kind, false);
         }
-        b->told.pairs++;
-        double n = (double)(b->told.pairs < 256 ? b->told.pairs : 256);
-        b->told.predicted += ((alone + lost) / alone - b->told.predicted) / n;
-        b->told.measured += (took / alone - b->told.measured) / n;
+        s->pairs++;
+        double n = (double)(s->pairs < 256 ? s->pairs : 256);
+        s->predicted += ((alone + lost) / alone - s->predicted) / n;
+        s->measured += (took / alone - s->measured) / n;
     }
-    ru_gate_service_op(g, seconds(at_ns), 0, b->beside, b->n_beside);
+    ru_gate_service_op(g, seconds(at_ns), 0, s->beside, s->n_beside);
     ru_gate_ended(g, seconds(at_ns));
-    if (b->n_beside == 0 && b->turn) { /* what a batch takes alone drifts with its size */
-        b->service.s += (took - b->service.s) / 32;
-        g->left_s[0] = b->service.s;
+    if (s->n_beside == 0 && s->turn) { /* what a batch takes alone drifts with its size */
+        s->service.s += (took - s->service.s) / 32;
+        g->left_s[0] = s->service.s;
     }
-    b->n_beside = 0;
+    s->n_beside = 0;
 }
 
-static void new_goal(rui_beside *b)
+static void new_goal(side *s)
 {
-    double goal = b->facts.promise_s > 0 ? b->facts.promise_s / b->gate.tail_s : GOAL;
-    b->gate.in.goal = goal > GOAL_MIN ? goal : GOAL_MIN;
+    double goal = s->facts.promise_s > 0 ? s->facts.promise_s / s->gate.tail_s : GOAL;
+    s->gate.in.goal = goal > GOAL_MIN ? goal : GOAL_MIN;
 }
 
-static void hear(rui_beside *b, const ru_beside_event *e)
+static void hear(const rui_beside *b, side *s, const ru_beside_event *e)
 {
-    ru_gate *g = &b->gate;
+    ru_gate *g = &s->gate;
     double now = seconds(e->at_ns);
     switch (e->kind) {
     case RU_BESIDE_ARRIVED:
         ru_gate_arrived(g, now);
-        new_goal(b);
+        new_goal(s);
         break;
     case RU_BESIDE_BEGUN:
         if (g->waiting > 0 && !g->busy) {
-            b->busy_ns = e->at_ns;
-            b->n_beside = 0;
-            b->turn = e->value != 0;
+            s->busy_ns = e->at_ns;
+            s->n_beside = 0;
+            s->turn = e->value != 0;
             ru_gate_begun(g, now, now, b->op);
         }
         break;
     case RU_BESIDE_ENDED:
         if (g->busy) {
-            work_ended(b, e->at_ns);
+            work_ended(b, s, e->at_ns);
         }
         break;
     default: /* LOST: begin again from who is inside */
@@ -122,10 +162,10 @@ static void hear(rui_beside *b, const ru_beside_event *e)
             ru_gate_ended(g, now);
         }
         g->waiting = 0;
-        b->turn = false; /* until the next batch says so */
+        s->turn = false; /* until the next batch says so */
         if (e->value > 0) {
             ru_gate_arrived(g, now);
-            b->busy_ns = e->at_ns;
+            s->busy_ns = e->at_ns;
             ru_gate_begun(g, now, now, b->op);
         }
         break;
@@ -135,25 +175,44 @@ static void hear(rui_beside *b, const ru_beside_event *e)
 static void drain(rui_beside *b)
 {
     ru_beside_event e;
-    while (ru_beside_next(b->ring, &e)) {
-        b->seen_ns = e.at_ns;
-        hear(b, &e);
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        while (ru_beside_next(s->ring, &e)) {
+            s->seen_ns = e.at_ns;
+            hear(b, s, &e);
+        }
     }
 }
 
 /* A server that says nothing for a while may have ended. */
 static void look(rui_beside *b, int64_t now_ns)
 {
-    if (now_ns - b->seen_ns > ALIVE_NS) {
-        b->seen_ns = now_ns;
-        if (!ru_beside_other_lives(b->ring)) {
-            b->alone = true;
-            if (!b->plain) {
-                ru_process_idle(false);
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        if (now_ns - s->seen_ns > ALIVE_NS) {
+            s->seen_ns = now_ns;
+            s->ended = !ru_beside_other_lives(s->ring);
+            b->alone = next_side(b, NULL) == NULL;
+            if (b->alone) {
+                stand_back(b, false);
             }
-            ru_log(RU_LOG_WARN, "train", "beside",
-                   "the server has ended; the training goes on alone");
+            if (s->ended) {
+                ru_log(RU_LOG_WARN, "train", "beside", "%s",
+                       b->alone ? "the server has ended; the training goes on alone"
+                                : "a server has ended; the training stays beside the others");
+            }
         }
+    }
+}
+
+static void tell(const rui_beside *b, int64_t now_ns)
+{
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        ru_beside_figures f = b->told;
+        f.lag_s = ru_gate_lag_s(&s->gate, seconds(now_ns));
+        f.budget_s = s->gate.budget_s;
+        f.predicted = s->predicted;
+        f.measured = s->measured;
+        f.pairs = s->pairs;
+        ru_beside_tell(s->ring, &f);
     }
 }
 
@@ -165,7 +224,9 @@ static void op_ended(rui_beside *b, int64_t now_ns, bool whole)
     ru_gate_op *o = &b->ops[b->op];
     int64_t ran = now_ns - b->begun_ns;
     if (whole) { /* else other work of the step lies behind it */
-        overlap(b, b->begun_ns, now_ns);
+        for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+            overlap(b, s, b->begun_ns, now_ns);
+        }
         o->s = b->told.steps == 0 ? fmax(seconds(ran), 1e-7)
                                   : o->s + (fmax(seconds(ran), 1e-7) - o->s) / 8;
         if (b->told.steps == 0 && b->narrows) {
@@ -173,18 +234,27 @@ static void op_ended(rui_beside *b, int64_t now_ns, bool whole)
         }
         b->told.run_ns += ran;
     }
-    ru_gate_training_op(&b->gate, b->op);
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        ru_gate_training_op(&s->gate, b->op);
+    }
     b->runs = false;
 }
 
-/* May the op run now? Beside a batch on one thread, where sums may be of another order: the others
- * would stand still on the server's cores, and the op with them. */
-static bool may_run(rui_beside *b, uint32_t op, int64_t now_ns)
+/* Who does not let the op run now; NULL: it may. Beside a batch on one thread, where sums may be of
+ * another order: the others would stand still on the server's cores, and the op with them. */
+static side *held_by(rui_beside *b, uint32_t op, int64_t now_ns)
 {
-    const ru_gate *g = &b->gate;
-    bool beside = g->busy && g->in.method == RU_GATE_LAG;
+    bool beside = false;
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        beside = beside || (s->gate.busy && s->gate.in.method == RU_GATE_LAG);
+    }
     b->op = beside && b->narrows ? b->n + op : op;
-    return (b->turn || !g->busy) && ru_gate_may(&b->gate, seconds(now_ns), b->op, NAN);
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        if ((s->gate.busy && !s->turn) || !ru_gate_may(&s->gate, seconds(now_ns), b->op, NAN)) {
+            return s;
+        }
+    }
+    return NULL;
 }
 
 static ru_status poll(void *self, uint32_t op)
@@ -198,17 +268,18 @@ static ru_status poll(void *self, uint32_t op)
     if (b->runs) {
         op_ended(b, now, op > b->op % b->n);
     }
-    bool may = may_run(b, op, now);
+    const side *by = held_by(b, op, now);
     int64_t decided = ru_clock_now().ns;
     b->told.decide_ns += decided - begun;
-    b->told.held += may ? 0 : 1;
+    ru_hist_add(&b->decisions, decided - begun);
+    b->told.held += by == NULL ? 0 : 1;
     look(b, now);
-    while (!may && !b->alone && ru_self_stop_asked() == 0) {
-        ru_beside_wait(b->ring, WAIT_NS);
+    while (by != NULL && !b->alone && ru_self_stop_asked() == 0) {
+        ru_beside_wait(by->ring, WAIT_NS); /* the others' word alone would not let it run */
         drain(b);
         now = ru_clock_now().ns;
         look(b, now);
-        may = may_run(b, op, now);
+        by = held_by(b, op, now);
     }
     b->op = b->alone ? op : b->op;
     if (b->narrows) {
@@ -216,63 +287,92 @@ static ru_status poll(void *self, uint32_t op)
     }
     b->told.held_ns += now - begun;
     if (++b->told.ops % TELL_OPS == 0) {
-        b->told.lag_s = ru_gate_lag_s(&b->gate, seconds(now));
-        b->told.budget_s = b->gate.budget_s;
-        ru_beside_tell(b->ring, &b->told);
+        tell(b, now);
     }
-    ru_gate_issued(&b->gate, b->op);
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        ru_gate_issued(&s->gate, b->op);
+    }
     b->runs = true;
     b->begun_ns = ru_clock_now().ns;
     return RU_OK;
 }
 
-/* May the training be beside the server at all? With the ops as the first step measured them. */
+/* What the servers need, for the policy; the goal is the narrowest. Of several it adds up, and each
+ * needs its part of the cores. */
+static uint32_t services_of(const rui_beside *b, ru_gate_service *out, double *goal)
+{
+    uint32_t n = 0;
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        const ru_beside_facts *f = &s->facts;
+        double part = b->n_sides > 1 ? fmin(fmax(f->units, 1) / b->device, 1) : 1;
+        out[n++] = (ru_gate_service){.solo_s = s->service.s,
+                                     .tail_s = fmax(s->gate.tail_s, s->service.s),
+                                     .rate = part * fmax(f->rate, 1e-3),
+                                     .ops = 1,
+                                     .cls = RU_OP_UNKNOWN,
+                                     .units = f->units};
+        *goal = fmin(*goal, s->gate.in.goal);
+    }
+    return n;
+}
+
+/* A server that breaks its promise alone is the one to name, else the one whose tail grows most. */
+static ru_status verdict(const rui_beside *b, const ru_gate_admit_in *in, const ru_gate_plan *plan,
+                         ru_err *err)
+{
+    uint32_t worst = 0, k = 0;
+    bool broken = false;
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s), k++) {
+        bool breaks = s->facts.promise_s > 0 && s->facts.promise_s < s->gate.tail_s;
+        worst = !broken && (breaks || plan->tail_ratio[k] > plan->tail_ratio[worst]) ? k : worst;
+        broken = broken || breaks;
+    }
+    if (!plan->admit || broken) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the training is not taken beside the server: batches need %.3g %% of the "
+                       "time, their tail alone is %.3g ms, with the training %.3g times that "
+                       "(allowed %.3g), and the training would get %.3g of a core; lower the load, "
+                       "or promise more time",
+                       100 * plan->busy, in->service[worst].tail_s * 1e3, plan->tail_ratio[worst],
+                       in->goal, plan->share * in->device);
+    }
+    ru_log(RU_LOG_INFO, "train", "beside",
+           "beside a server that is busy for %.3g %% of the time; expect %.3g of %g cores",
+           100 * plan->busy, plan->share * in->device, in->device);
+    return RU_OK;
+}
+
+/* May the training be beside the servers at all? With the ops as the first step measured them. */
 static ru_status judge(rui_beside *b, ru_err *err)
 {
-    const ru_beside_facts *f = &b->facts;
     ru_arena scratch;
     ru_gate_plan plan;
     ru_arena_init(&scratch, 0);
-    double *count = RU_NEW(&scratch, double, b->n);
-    if (count == NULL) {
+    double *count = RU_NEW(&scratch, double, b->n), goal = (double)INFINITY;
+    ru_gate_service *service = RU_NEW(&scratch, ru_gate_service, b->n_sides);
+    if (count == NULL || service == NULL) {
         ru_arena_fini(&scratch);
         return RU_FAIL(err, RU_E_MEM, "no memory to judge a training");
     }
     for (uint32_t k = 0; k < b->n; k++) {
         count[k] = 1;
     }
-    const ru_gate_service service = {.solo_s = b->service.s,
-                                     .tail_s = fmax(b->gate.tail_s, b->service.s),
-                                     .rate = fmax(f->rate, 1e-3),
-                                     .ops = 1,
-                                     .cls = RU_OP_UNKNOWN,
-                                     .units = f->units};
+    uint32_t n = services_of(b, service, &goal);
+    RU_CHECK(n > 0); /* else the training is alone */
     const ru_gate_admit_in in = {.method = b->plain ? RU_GATE_PRIORITY : RU_GATE_LAG,
-                                 .service = &service,
+                                 .service = service,
                                  .op = b->ops,
                                  .count = count,
-                                 .n_services = 1,
+                                 .n_services = n,
                                  .n_ops = b->n,
-                                 .device = b->gate.in.device,
-                                 .goal = b->gate.in.goal,
+                                 .device = b->device,
+                                 .goal = goal,
                                  .miss = 0.1,
                                  .guess = 0.5,
                                  .share_min = SHARE_MIN};
     ru_status st = ru_plan_gate(&in, &scratch, &scratch, &plan, err);
     st = st == RU_OK ? ru_plan_gate_check(&in, &plan, err) : st;
-    if (st == RU_OK && (!plan.admit || (f->promise_s > 0 && f->promise_s < b->gate.tail_s))) {
-        st = RU_FAIL(err, RU_E_INFEASIBLE,
-                     "the training is not taken beside the server: batches need %.3g %% of the "
-                     "time, their tail alone is %.3g ms, with the training %.3g times that "
-                     "(allowed %.3g), and the training would get %.3g of a core; lower the load, "
-                     "or promise more time",
-                     100 * plan.busy, b->gate.tail_s * 1e3, plan.tail_ratio[0], in.goal,
-                     plan.share * in.device);
-    } else if (st == RU_OK) {
-        ru_log(RU_LOG_INFO, "train", "beside",
-               "beside a server that is busy for %.3g %% of the time; expect %.3g of %g cores",
-               100 * plan.busy, plan.share * in.device, in.device);
-    }
+    st = st == RU_OK ? verdict(b, &in, &plan, err) : st;
     ru_arena_fini(&scratch);
     return st;
 }
@@ -288,13 +388,16 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
         op_ended(b, now, true);
     }
     b->told.steps++;
-    ru_beside_tell(b->ring, &b->told);
+    b->told.decide_p99_ns = ru_hist_quantile(&b->decisions, 0.99);
+    tell(b, now);
     if (!b->judged) {
         b->judged = true;
         RU_TRY(judge(b, err));
     }
-    if (b->gate.n_latencies >= TAIL_MIN && !b->plain) {
-        b->gate.in.method = RU_GATE_LAG;
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        if (s->gate.n_latencies >= TAIL_MIN && !b->plain) {
+            s->gate.in.method = RU_GATE_LAG;
+        }
     }
     return RU_OK;
 }
@@ -314,51 +417,64 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     if (b->ops == NULL || b->n == 0) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the ops of a training");
     }
-    double device = fmax(ru_self_cores(), b->facts.units);
     for (uint32_t k = 0; k < all; k++) {
         b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = k < b->n ? threads : 1, .s = OP_S};
     }
     b->threads = threads;
     b->exe = exe;
-    const ru_gate_in in = {.method = RU_GATE_PRIORITY,
-                           .service = &b->service,
-                           .training = b->ops,
-                           .n_service = 1,
-                           .n_training = all,
-                           .device = device,
-                           .goal = GOAL,
-                           .quantile = fmax(b->facts.quantile, QUANTILE)};
-    RU_TRY(ru_gate_init(&b->gate, &in, &b->arena, err));
+    b->device = ru_self_cores();
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        b->device = fmax(b->device, s->facts.units);
+    }
+    for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
+        const ru_gate_in in = {.method = RU_GATE_PRIORITY,
+                               .service = &s->service,
+                               .training = b->ops,
+                               .n_service = 1,
+                               .n_training = all,
+                               .device = b->device,
+                               .goal = GOAL,
+                               .quantile = fmax(s->facts.quantile, QUANTILE)};
+        RU_TRY(ru_gate_init(&s->gate, &in, &b->arena, err));
+    }
     b->runs = b->judged = false;
     b->told.steps = 0;
     ru_exe_poll_set(exe, poll, b);
     return RU_OK;
 }
 
-ru_status rui_beside_open(const char *handle, bool plain, bool fixed, rui_beside **out, ru_err *err)
+ru_status rui_beside_open(const char *const *handles, uint32_t n, bool plain, bool fixed,
+                          rui_beside **out, ru_err *err)
 {
     rui_beside *b = calloc(1, sizeof *b);
-    if (b == NULL) {
+    side *sides = calloc(n, sizeof *sides);
+    if (b == NULL || sides == NULL) {
+        free(b);
+        free(sides);
         return RU_FAIL(err, RU_E_MEM, "no memory for a training beside a server");
     }
-    ru_status st = ru_beside_map(handle, &b->ring, err);
-    if (st != RU_OK) {
-        free(b);
-        return st;
-    }
+    b->sides = sides;
+    b->n_sides = n;
     b->plain = plain;
     b->fixed = fixed;
-    b->turn = true;
-    if (!plain) { /* The op under way stands still when a batch begins, and what opens the training
-                   * makes no request late (figures: docs/measured/promise.md). */
-        ru_process_idle(true);
-    }
-    b->facts = *ru_beside_facts_get(b->ring);
-    b->service = (ru_gate_op){.cls = RU_OP_UNKNOWN,
-                              .units = fmax(b->facts.units, 1),
-                              .s = fmax(b->facts.service_s, 1e-6)};
-    b->seen_ns = ru_clock_now().ns;
+    b->apart = true;
     ru_arena_init(&b->arena, 0);
+    for (uint32_t k = 0; k < n; k++) {
+        side *s = &sides[k];
+        ru_status st = ru_beside_map(handles[k], &s->ring, err);
+        if (st != RU_OK) {
+            rui_beside_leave(b);
+            return st;
+        }
+        s->facts = *ru_beside_facts_get(s->ring);
+        b->apart = b->apart && ru_beside_apart(s->ring);
+        s->turn = true;
+        s->service = (ru_gate_op){.cls = RU_OP_UNKNOWN,
+                                  .units = fmax(s->facts.units, 1),
+                                  .s = fmax(s->facts.service_s, 1e-6)};
+        s->seen_ns = ru_clock_now().ns;
+    }
+    stand_back(b, true);
     *out = b;
     return RU_OK;
 }
@@ -366,8 +482,14 @@ ru_status rui_beside_open(const char *handle, bool plain, bool fixed, rui_beside
 void rui_beside_leave(rui_beside *b)
 {
     if (b != NULL) {
-        ru_beside_close(b->ring);
+        if (b->back && b->apart) { /* what is left to do stays behind the server */
+            ru_beside_session_nice(0);
+        }
+        for (uint32_t k = 0; k < b->n_sides; k++) {
+            ru_beside_close(b->sides[k].ring);
+        }
         ru_arena_fini(&b->arena);
+        free(b->sides);
         free(b);
     }
 }

@@ -1,9 +1,9 @@
-/* A training beside a server, on its cores: before each op of a step it hears what the server does
- * and asks plan/serve/gate.h whether the op may run now; refused, it sleeps until the server says
- * more. When the server has ended, the training goes on alone.
+/* A training beside servers, on their cores: before each op of a step it hears what each server
+ * does and asks its gate (plan/serve/gate.h) whether the op may run now; refused, it sleeps until
+ * that server says more. When all servers have ended, the training goes on alone.
  *
  * The first step runs behind the plain gate (nothing beside a batch), and measures the ops; then
- * plan/serve/gate.h says whether the training may be beside the server at all.
+ * plan/serve/gate.h says whether the training may be beside them at all.
  *
  * Thread: that of the training. */
 #ifndef RU_TRAIN_RUN_BESIDE_H
@@ -13,11 +13,11 @@
 
 typedef struct rui_beside rui_beside;
 
-/* handle: of the server's ring (env/process/beside.h). Errors: those of ru_beside_map. */
-/* plain: no op beside a batch, also after the first step. fixed: beside a batch the team keeps its
+/* handles [n]: of the servers' rings (env/process/beside.h). Errors: those of ru_beside_map. plain:
+ * no op beside a batch, also after the first step. fixed: beside a batch the team keeps its
  * threads, so that sums have one order; else it is one thread there. */
-RU_MUST_USE ru_status rui_beside_open(const char *handle, bool plain, bool fixed, rui_beside **out,
-                                      ru_err *err);
+RU_MUST_USE ru_status rui_beside_open(const char *const *handles, uint32_t n, bool plain,
+                                      bool fixed, rui_beside **out, ru_err *err);
 void rui_beside_leave(rui_beside *b); /* NULL is fine */
 /* Ops of this executable, with so many threads, are asked for from now on. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err *err);

@@ -398,7 +398,7 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
 typedef struct alone {
     rui_trainer *t;
     rui_driver d;
-    rui_beside *beside; /* the server on the same cores; NULL: none */
+    rui_beside *beside; /* servers on the same cores; NULL: none */
     const char *over;   /* why an evaluation ended the job */
     bool built, finished;
     int64_t batch; /* of the executable */
@@ -566,8 +566,9 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
                ? RU_FAIL(err, RU_E_CONFIG,
                          "train.adapt needs a run with workers: rubato train JOB -w 1, or more")
                : RU_OK;
-    a.st = a.st == RU_OK && opt->beside != NULL
-               ? rui_beside_open(opt->beside, opt->beside_plain, opt->beside_fixed, &a.beside, err)
+    a.st = a.st == RU_OK && opt->n_besides > 0
+               ? rui_beside_open(opt->beside, opt->n_besides, opt->beside_plain, opt->beside_fixed,
+                                 &a.beside, err)
                : a.st;
     a.st = a.st == RU_OK ? rui_trainer_prepare(&t, err) : a.st;
     rui_drive(&a.d);

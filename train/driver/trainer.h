@@ -29,8 +29,7 @@ typedef struct ru_train_options {
     bool dir_shared;       /* a process of the same job may have made it at the same time */
     uint32_t rank;         /* of this worker in trace files */
     uint32_t generation;   /* of this start of the job (run/place.h); 0: none */
-    const char *beside;    /* ring of a server on the same cores; NULL: none */
-    bool beside_plain;     /* no op of the training beside a batch of that server */
+    bool beside_plain;     /* no op of the training beside a batch of servers on its cores */
     bool beside_fixed;     /* beside a batch the team keeps its threads */
     bool messages;         /* frames on stdout, for the launcher */
     bool rounds;           /* of ru_train_rounds: others compute its steps, which count as epochs */
@@ -40,6 +39,8 @@ typedef struct ru_train_options {
     const char *const *files;  /* [n_files] of data.train that show what samples of data.follow look
                                   like; others train on them */
     uint32_t n_files;
+    const char *const *beside; /* [n_besides] rings of servers on the same cores */
+    uint32_t n_besides;
 } ru_train_options;
 
 typedef struct ru_train_result {
