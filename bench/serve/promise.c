@@ -268,7 +268,7 @@ ru_status ru_bench_promise(ru_bench *b, ru_err *err)
                .rubato = ru_bench_rubato(b->arena),
                .path = ru_arena_printf(b->arena, "%s/promise.onnx", b->dir),
                .request = ru_text_arena(b->arena),
-               .seconds = b->quick ? 6 : 30,
+               .seconds = b->quick ? 6 : 20,
                .rounds = b->quick ? 1 : 3,
                .err = err};
     RU_TRY(rui_bench_model(b, "promise", job, "--onnx", w.path, err));

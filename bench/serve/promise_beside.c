@@ -40,9 +40,10 @@ static const char *const side_name[SIDES] = {"alone", "plain gate", "gate", "fre
 enum { WORDS = 24, ROUNDS = RU_BENCH_ROUNDS_MAX };
 
 typedef struct core {
-    char server[16];   /* taskset's list */
-    const char *where; /* "beside", in the names of rows */
-    uint32_t cores;
+    char server[16];         /* taskset's list */
+    const char *where;       /* "beside", in the names of rows */
+    uint32_t cores, threads; /* threads, layers and batch of the training */
+    const char *hidden, *batch;
     double top;  /* requests a second that the server answers at most */
     double idle; /* steps a second of a training that has the core alone */
 } core;
@@ -50,6 +51,7 @@ typedef struct core {
 typedef struct figures {
     double p99_ms[SIDES][ROUNDS], late[SIDES][ROUNDS], steps[SIDES][ROUNDS];
     double off_new[ROUNDS], off_known[ROUNDS]; /* predicted slowdown, in percent of the measured */
+    double decide_us[ROUNDS];                  /* p99 */
 } figures;
 
 /* A control group whose processes have what nobody else wants, or half of a core; *out NULL for the
@@ -177,22 +179,24 @@ static ru_status load(bench *w, const rui_side *s, double per_s, double seconds,
     return rui_load_run(&l, &w->out, w->err);
 }
 
-/* The gate's page: slowdown of a batch beside ops, predicted and measured, of the last 256; and how
- * many there were. */
-static ru_status slowdown(bench *w, const rui_side *s, double *off, double *batches)
+/* The gate's page: slowdown of a batch beside ops, predicted and measured, of the last 256; and
+ * what 99 of 100 decisions take at most. */
+static ru_status slowdown(bench *w, const rui_side *s, double *off, double *decide_us)
 {
     ru_arena *a = w->b->arena;
     const char *url = ru_arena_printf(a, "http://%s/v2/rubato/explain/gate", s->address);
     char *text = NULL;
     int64_t n = 0;
-    double predicted = 0, measured = 0;
+    double predicted = 0, measured = 0, mean_us;
     RU_TRY(url != NULL ? ru_http_fetch(&(ru_fetch){.url = url}, a, &text, &n, w->err)
                        : RU_FAIL(w->err, RU_E_MEM, "no memory for an address"));
     const char *at = strstr(text, "beside ops: predicted ");
-    *batches = 0;
     if (at != NULL) {
-        (void)sscanf(at, "beside ops: predicted %lf, measured %lf, %lf", &predicted, &measured,
-                     batches);
+        (void)sscanf(at, "beside ops: predicted %lf, measured %lf", &predicted, &measured);
+    }
+    at = strstr(text, "a decision takes ");
+    if (at == NULL || sscanf(at, "a decision takes %lf us, p99 %lf", &mean_us, decide_us) != 2) {
+        return RU_FAIL(w->err, RU_E_PEER, "no training is beside the server");
     }
     *off = measured > 0 ? 100 * fabs(predicted / measured - 1) : 100;
     return RU_OK;
@@ -202,11 +206,11 @@ static ru_status slowdown(bench *w, const rui_side *s, double *off, double *batc
 static ru_status load_in_parts(bench *w, const rui_side *s, double per_s, double seconds,
                                uint32_t round, int64_t promise_ns, figures *f)
 {
-    double batches = 0, ask_s = fmin(600 / per_s, seconds / 4);
+    double ask_s = fmin(600 / per_s, seconds / 4);
     RU_TRY(load(w, s, per_s, ask_s, round + 201, promise_ns));
-    RU_TRY(slowdown(w, s, &f->off_new[round], &batches));
+    RU_TRY(slowdown(w, s, &f->off_new[round], &f->decide_us[round]));
     RU_TRY(load(w, s, per_s, seconds, round + 1, promise_ns));
-    return slowdown(w, s, &f->off_known[round], &batches);
+    return slowdown(w, s, &f->off_known[round], &f->decide_us[round]);
 }
 
 static ru_status one_side(bench *w, const core *c, beside side, double per_s, double seconds,
@@ -338,7 +342,9 @@ static ru_status judge(bench *w, const core *c, double part, const figures *f)
     RU_TRY(add(w, name, "%", true, 12, f->off_new));
     (void)snprintf(name, sizeof name, "%s, load %.1f: slowdown of a known pair off", c->where,
                    part);
-    return add(w, name, "%", true, 5, f->off_known);
+    RU_TRY(add(w, name, "%", true, 5, f->off_known));
+    (void)snprintf(name, sizeof name, "%s, load %.1f: p99 of decisions", c->where, part);
+    return add(w, name, "us", true, 20, f->decide_us);
 }
 
 static ru_status at_load(bench *w, const core *c, double part)
@@ -346,9 +352,10 @@ static ru_status at_load(bench *w, const core *c, double part)
     figures f = {0};
     bool measured[SIDES];
     bool two = part < 0.25 || (part > 0.55 && part < 0.65);
-    two = two && c->cores == 1 && strstr(w->b->only, ", gate") == NULL;
+    two = two && strcmp(c->where, "beside") == 0 && strstr(w->b->only, ", gate") == NULL;
     beside sides = two ? SIDES : GATES;
-    double seconds = w->b->quick ? w->seconds : fmax(w->seconds, 1e4 / (part * c->top));
+    /* 10^4 requests a side, in all rounds */
+    double seconds = w->b->quick ? w->seconds : fmax(6, 1e4 / w->rounds / (part * c->top));
     /* 2.5 times the mean service, and what waiting for it takes at this load */
     int64_t promise_ns = (int64_t)(2.5e9 / c->top / (1 - part));
     for (beside side = ALONE; side < sides; side++) {
@@ -384,16 +391,16 @@ static bool wants(const bench *w, const char *where, double part)
 }
 
 /* All loads of one place. */
-static ru_status at_place(bench *w, core *c, uint32_t threads)
+static ru_status at_place(bench *w, core *c)
 {
     static const double loads[] = {0.2, 0.6, 0.8, 0.3, 0.4, 0.5, 0.7, 0.9};
     const char *path = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
     const char *job =
         ru_arena_printf(w->b->arena,
-                        "name: promise-training\nmodel: {zoo: mlp, hidden: [512, 512]}\n"
+                        "name: promise-training\nmodel: {zoo: mlp, hidden: [%s, %s]}\n"
                         "data: {format: synthetic, generator: digits, count: 512}\n"
-                        "train: {batch: 64, steps: 100000000, threads: %u}\n",
-                        threads);
+                        "train: {batch: %s, steps: 100000000, threads: %u}\n",
+                        c->hidden, c->hidden, c->batch, c->threads);
     /* in quick rounds the others only when they are named */
     bool all = !w->b->quick || strchr(w->b->only, '0') != NULL;
     uint32_t n_loads = all ? RU_ARRAY_LEN(loads) : 3, wanted = 0;
@@ -412,12 +419,16 @@ static ru_status at_place(bench *w, core *c, uint32_t threads)
     return RU_OK;
 }
 
-/* On one core with the server, the client on the other one; and all three on two cores, the
- * training with two threads. */
+/* On one core with the server, the client on the other one; with ops there that take longer than
+ * many batches; and all three on two cores, the training with two threads. */
 ru_status rui_promise_beside(bench *w)
 {
     uint32_t cores[2];
-    core one = {.where = "beside", .cores = 1}, two = {.where = "beside on two cores", .cores = 2};
+    core one = {.where = "beside", .cores = 1, .threads = 1, .hidden = "512", .batch = "64"};
+    core two = {
+        .where = "beside on two cores", .cores = 2, .threads = 2, .hidden = "512", .batch = "64"};
+    core slow = {
+        .where = "beside long ops", .cores = 1, .threads = 1, .hidden = "2048", .batch = "256"};
     if (!ru_bench_wants(w->b, "beside") && strncmp(w->b->only, "beside", 6) != 0) {
         return RU_OK;
     }
@@ -428,7 +439,9 @@ ru_status rui_promise_beside(bench *w)
     }
     (void)snprintf(one.server, sizeof one.server, "%u", cores[1]);
     (void)snprintf(two.server, sizeof two.server, "%u,%u", cores[0], cores[1]);
-    RU_TRY(at_place(w, &two, 2));
+    memcpy(slow.server, one.server, sizeof slow.server);
+    RU_TRY(at_place(w, &two));
     (void)ru_cores_stay(cores[0]);
-    return at_place(w, &one, 1);
+    RU_TRY(at_place(w, &one));
+    return at_place(w, &slow);
 }
