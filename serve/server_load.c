@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "env/process/memory.h"
+#include "env/process/process.h"
 #include "serve/far/far.h"
 #include "serve/server_impl.h"
 
@@ -108,9 +109,18 @@ static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
     return rui_crew_open(v->served, v->instances, s->opt.loop, s->waker, &v->crew, err);
 }
 
+/* What is planned gives way to what is served. */
+static void choose(void *self)
+{
+    rui_order *o = self;
+    ru_process_thread_background(10);
+    o->st = rui_far_choose(o->version->far, &o->err);
+}
+
 static void carry_out(ru_server *s, rui_order *o)
 {
     rui_version *v = o->version;
+    ru_thread chooser = {0}; /* a thread without privileges does not get its priority back */
     switch (o->kind) {
     case RUI_OPEN:
         o->st = open_version(s, v, &o->err);
@@ -122,7 +132,8 @@ static void carry_out(ru_server *s, rui_order *o)
         }
         break;
     case RUI_CHOOSE:
-        o->st = rui_far_choose(v->far, &o->err);
+        o->st = ru_thread_start(&chooser, "chooser", choose, o, &o->err);
+        ru_thread_join(&chooser);
         break;
     case RUI_CLOSE:
         rui_version_free(v);
