@@ -36,25 +36,35 @@ static void test_ops_have_a_line_each(void **state)
     ru_arena_fini(&a);
 }
 
-/* Ops of 20 us wait 10 us for transfers of 30 us: not "0.0 ms" beside an efficiency. */
+/* Two ops of 20 us, and 30 us of transfers: the second op waits 5 us for its tensor, and the bias
+ * behind it shows that packing took 10 us. That is 60 us, not the 45 of ops and waits; and not
+ * "0.0 ms" beside an efficiency. */
 static void test_microseconds_are_said(void **state)
 {
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_err err;
-    const ru_op_fact ops[] = {{.took = {.mean_ns = 20000}}};
+    const ru_op_fact ops[] = {{.took = {.mean_ns = 20000}},
+                              {.step = 1, .took = {.mean_ns = 20000}}};
     const ru_transfer_fact x[] = {{.name = "w",
                                    .made_by = -1,
-                                   .arrived_ns = 40000,
-                                   .needed_ns = 30000,
-                                   .took = {.mean_ns = 30000}}};
-    const ru_world w = {.facts = {.ops = {ops, 1}, .transfers = {x, 1}}};
+                                   .used_by = 1,
+                                   .arrived_ns = 30000,
+                                   .needed_ns = 25000,
+                                   .took = {.mean_ns = 29000}},
+                                  {.name = "b",
+                                   .made_by = -1,
+                                   .used_by = 1,
+                                   .arrived_ns = 31000,
+                                   .needed_ns = 40000,
+                                   .took = {.mean_ns = 1000}}};
+    const ru_world w = {.facts = {.ops = {ops, 2}, .transfers = {x, 2}}};
     ru_text out = ru_text_arena(&a);
     assert_ok(rui_explain_pulled(&w, &a, &(ru_tell){.text = &out}, &err), err);
-    assert_non_null(strstr(out.p, "a perfect order saves 20.0 us of 50.0 us without overlap"));
+    assert_non_null(strstr(out.p, "a perfect order saves 30.0 us of 70.0 us without overlap"));
     assert_non_null(
-        strstr(out.p, "took 30.0 us (E 1.00): steps computed 20.0 us and waited 10.0 us"));
+        strstr(out.p, "took 60.0 us (E 0.33): steps computed 40.0 us and waited 5.0 us"));
     ru_arena_fini(&a);
 }
 
