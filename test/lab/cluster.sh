@@ -44,11 +44,12 @@ data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
 train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 5, autotune: false, threads: 1}
 checkpoint: {every: 200ms}
 JOB
+# Where the machine can bound them, workers have a fifth of a core: most run until they are told to end.
 long=(--set train.epochs=1000000)
 cat >cluster.yaml <<FILE
 folder: cl
 accounts: shared
-nodes: [{name: n1, slots: 2}, {name: n2, slots: 2}]
+nodes: [{name: n1, slots: 2, cpu: 0.2}, {name: n2, slots: 2, cpu: 0.2}]
 FILE
 
 # -- 1

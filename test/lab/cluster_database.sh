@@ -9,6 +9,8 @@
 #   5. the connection ends between the commit and its answer: what was asked is refused as not known, and is done once.
 #   6. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
 #   7. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
+#
+# Its job runs until it is told to end: where the machine can bound a worker, each has a tenth of a core.
 . "$(dirname "$0")/clusters.sh"
 bin=$(dirname "$(realpath "$(command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1 || true)" 2>/dev/null || true)")
 [[ -x $bin/postgres ]] || { echo "skipped: there is no PostgreSQL (scripts/setup check)"; exit 77; }
@@ -87,7 +89,7 @@ yaml() { # ADDRESS [FOLDER]
 folder: ${2:-cl}
 journal: $1
 accounts: shared
-nodes: [{name: n1, slots: 2}, {name: n2, slots: 2}]
+nodes: [{name: n1, slots: 2, cpu: 0.1}, {name: n2, slots: 2, cpu: 0.1}]
 FILE
 }
 

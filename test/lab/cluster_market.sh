@@ -16,9 +16,9 @@ JOB
 awk 'BEGIN { for (s = 0; s < 4000000; s += 300) print 1000000 + s, (s % 7200 == 6600 || s % 7200 == 6900 ? 5 : 0.1) }' >prices.txt
 cat >cluster.yaml <<FILE
 folder: cl
-nodes: [{name: own, slots: 1}]
+nodes: [{name: own, slots: 1, cpu: 0.1}]
 market: {speed: 720, notice: 96min}
-markets: [{name: spot, prices: prices.txt, on_demand: 0.5, nodes: 3, slots: 2}]
+markets: [{name: spot, prices: prices.txt, on_demand: 0.5, nodes: 3, slots: 2, cpu: 0.1}]
 FILE
 cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
 [[ $(cluster submit mlp.yaml -w 8 2>&1) == *'the cluster has 7 slots'* ]] || fail "a job that is too large for own nodes and market"
@@ -31,6 +31,12 @@ waits_for yes explain_has '  spot[123] costs 0.[15] USD in this hour'
 waits_for yes audit_has 'renew .*market 0 node'
 waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
 waits_for 2 field 2 workers
+# Each has a tenth of a core, since jobs run until they are told to end; or its node says that it bounds nobody.
+is_bound() {
+    grep -qs 'does not bound\|is not bounded' cl/log/* || [[ $(workers 2 | sed 's|.*|/proc/&/cgroup|' | xargs -r grep -l '/rubato-[0-9a-f]*/2-' | wc -l) -eq 2 ]] || return 0
+    echo yes
+}
+waits_for yes is_bound
 waits_for yes explain_has 'nodes of markets have cost it [0-9.]* USD, predicted [0-9.]*: [0-9]* % of what all cost'
 [[ $(field 1 generation) == 1 ]] || fail "a job that has a node of the cluster's own was started again"
 # What the last round and the market asked makes the same plans elsewhere.
@@ -57,8 +63,8 @@ grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\
 # An hour that is paid belongs to the next job, whoever was killed meanwhile; no worker notices.
 cat >calm.yaml <<FILE
 folder: calm
-nodes: [{name: own, slots: 1}]
-markets: [{name: calm, usd: 0.2, on_demand: 0.5, nodes: 3, slots: 2}]
+nodes: [{name: own, slots: 1, cpu: 0.1}]
+markets: [{name: calm, usd: 0.2, on_demand: 0.5, nodes: 3, slots: 2, cpu: 0.1}]
 FILE
 rents() { cluster audit | grep -c ' rent '; }
 cluster up calm.yaml >/dev/null || fail "the cluster does not come up"
@@ -99,9 +105,9 @@ price() { printf '1000000 0.1\n%s2000000 0.1\n' "$1" >new.txt && mv new.txt live
 price ''
 cat >live.yaml <<FILE
 folder: live
-nodes: [{name: own, slots: 1}]
+nodes: [{name: own, slots: 1, cpu: 0.1}]
 market: {begin: 1500000}
-markets: [{name: live, prices: live.txt, on_demand: 0.5, nodes: 1, slots: 1}]
+markets: [{name: live, prices: live.txt, on_demand: 0.5, nodes: 1, slots: 1, cpu: 0.1}]
 FILE
 said() { ! grep -q "$1" live/log/scheduler || echo yes; }
 rented() { cluster explain 1 | sed -n 's/.*the bid is [0-9.]*, the price now \([0-9.]*\)$/\1/p'; }

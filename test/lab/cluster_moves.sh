@@ -55,7 +55,7 @@ folder: fz
 accounts: shared
 silent: 10s
 round: 1s
-nodes: [{name: n1, slots: 1}, {name: n2, slots: 1}]
+nodes: [{name: n1, slots: 1, cpu: 0.1}, {name: n2, slots: 1, cpu: 0.1}]
 FILE
 sed 's/hidden: .*/hidden: [16]}/; s/every: 1s/every: 200ms/' job.yaml >small.yaml
 cluster up frozen.yaml >/dev/null

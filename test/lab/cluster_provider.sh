@@ -8,6 +8,8 @@
 #   3. two commands are a market: one that refuses says why, and the other market is asked; `release` runs for each node that was given.
 #      The scheduler is killed between a request and its node: the node is there once. A machine that
 #      is gone without a word comes again.
+#
+# Its jobs run until they are told to end: where the machine can bound a worker, each has a tenth of a core.
 . "$(dirname "$0")/clusters.sh"
 slurm=$here/slurm.sh
 bash "$slurm" check || exit $?
@@ -29,9 +31,9 @@ waits_for RUNNING squeue -h -j "$full" -o %T
 cat >low.yaml <<FILE
 folder: low
 accounts: shared
-nodes: [{name: own, slots: 1}]
+nodes: [{name: own, slots: 1, cpu: 0.1}]
 market: {speed: 60}
-markets: [{name: spare, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 2, slots: 1, threads: 2, patience: 20min}]
+markets: [{name: spare, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 2, slots: 1, threads: 2, cpu: 0.1, patience: 20min}]
 FILE
 cluster up low.yaml >/dev/null || fail "the cluster does not come up: $(cat low/log/scheduler)"
 for _ in 1 2 3; do cluster submit mlp.yaml -w 1 >/dev/null; done
@@ -88,11 +90,11 @@ sed -i "2a cd $work; . shims/refuse" shims/sbatch
 cat >both.yaml <<FILE
 folder: both
 accounts: shared
-nodes: [{name: own, slots: 1}]
+nodes: [{name: own, slots: 1, cpu: 0.1}]
 market: {speed: 60}
 markets:
-  - {name: left, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 1, slots: 1, threads: 2, patience: 1h}
-  - {name: right, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 1, slots: 1, threads: 2, patience: 1h}
+  - {name: left, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 1, slots: 1, threads: 2, cpu: 0.1, patience: 1h}
+  - {name: right, partition: main, options: [--time=30], usd: 0.2, evictions: 0.1, nodes: 1, slots: 1, threads: 2, cpu: 0.1, patience: 1h}
 FILE
 PATH="$work/shims:$PATH" cluster up both.yaml >/dev/null || fail "the cluster does not come up: $(cat both/log/scheduler)"
 cluster submit mlp.yaml -w 3 >/dev/null
@@ -131,11 +133,11 @@ cat >own.yaml <<FILE
 folder: own
 accounts: shared
 silent: 5s
-nodes: [{name: own, slots: 1}]
+nodes: [{name: own, slots: 1, cpu: 0.1}]
 market: {speed: 60}
 markets:
-  - {name: none, request: "echo no capacity in zone 1 >&2; exit 3", release: "bash $work/take.sh $rubato", usd: 0.1, on_demand: 0.5, nodes: 2, slots: 1, patience: 24h}
-  - {name: rack, request: "bash $work/give.sh $rubato", release: "bash $work/take.sh $rubato", usd: 0.2, on_demand: 0.5, nodes: 2, slots: 1, patience: 30min}
+  - {name: none, request: "echo no capacity in zone 1 >&2; exit 3", release: "bash $work/take.sh $rubato", usd: 0.1, on_demand: 0.5, nodes: 2, slots: 1, cpu: 0.1, patience: 24h}
+  - {name: rack, request: "bash $work/give.sh $rubato", release: "bash $work/take.sh $rubato", usd: 0.2, on_demand: 0.5, nodes: 2, slots: 1, cpu: 0.1, patience: 30min}
 FILE
 cluster up own.yaml >/dev/null || fail "the cluster does not come up: $(cat own/log/scheduler)"
 for _ in 1 2 3; do cluster submit mlp.yaml -w 1 >/dev/null; done

@@ -7,6 +7,8 @@
 #      other one stays, no sample is lost.
 #   4. slurmctld is killed and starts again: no worker notices. `down` leaves no job of Slurm.
 #   5. the script of slurm-script trains on Slurm alone.
+#
+# Its job runs until it is told to end: where the machine can bound a worker, each has a tenth of a core.
 . "$(dirname "$0")/clusters.sh"
 slurm=$here/slurm.sh
 bash "$slurm" check || exit $?
@@ -25,7 +27,7 @@ cat >cluster.yaml <<FILE
 folder: cl
 accounts: shared
 round: 1s
-slurm: {nodes: 3, slots: 1, threads: 2, partition: main, idle: 1s, options: [--time=30]}
+slurm: {nodes: 3, slots: 1, threads: 2, cpu: 0.1, partition: main, idle: 1s, options: [--time=30]}
 FILE
 
 # -- 1

@@ -43,10 +43,10 @@ workers() { pgrep -f -- "--out $work/cl/jobs/$1 " | sort || true; } # JOB: its l
 waits_for() { # TEXT COMMAND...: until it says so
     local want=$1 now='' k
     shift
-    for ((k = 0; k < 1800; k++)); do
+    for ((k = 0; k < 900; k++)); do
         now=$("$@" 2>/dev/null || true)
         [[ $now != "$want" ]] || return 0
-        sleep 0.1
+        sleep 0.2
     done
     fail "$*: '$now', not '$want'"
     {

@@ -54,6 +54,8 @@ static const ru_conf_field slurm_fields[] = {
               RU_IN(1, RU_ALLOC_DEVICES_MAX)),
     RU_ROW_AS("threads", U32, rui_cluster_slurm, node.threads, "1", "compute threads of a worker",
               RU_IN(1, 1024)),
+    RU_ROW_AS("cpu", F64, rui_cluster_slurm, node.cpu, "0",
+              "cores that a worker may use at most; 0: what Slurm says", RU_IN(0, 1024)),
     RU_ROW_AS("memory", SIZE, rui_cluster_slurm, node.memory_bytes, "0B",
               "memory that a worker may use at most; 0B: what Slurm says", RU_IN(0, 1e15)),
 };

@@ -46,7 +46,7 @@ typedef struct rui_cluster_market {
     uint32_t notice; /* rui_notice_kind */
     const char *notice_url;
     uint32_t nodes, slots, threads;
-    double usd, evictions, on_demand_usd;
+    double usd, evictions, on_demand_usd, cpu;
     int64_t patience_ns;
 } rui_cluster_market;
 

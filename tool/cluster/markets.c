@@ -49,6 +49,8 @@ static const ru_conf_field market_fields[] = {
     RU_ROW(U32, rui_cluster_market, slots, "1", "workers of a node at one time",
            RU_IN(1, RU_ALLOC_DEVICES_MAX)),
     RU_ROW(U32, rui_cluster_market, threads, "1", "compute threads of a worker", RU_IN(1, 1024)),
+    RU_ROW(F64, rui_cluster_market, cpu, "0", "cores that a worker may use at most; 0: no limit",
+           RU_IN(0, 1024)),
 };
 const ru_conf_table rui_cluster_market_table =
     RU_TABLE("market", rui_cluster_market, market_fields, "nodes that are rented by the hour");
@@ -160,6 +162,7 @@ bool rui_cluster_market_node(const rui_cluster *c, const char *name, rui_cluster
                                       .host = "",
                                       .slots = m->slots,
                                       .threads = m->threads,
+                                      .cpu = m->cpu,
                                       .notice = m->notice,
                                       .notice_url = m->notice_url,
                                       .leaves = true,
