@@ -94,6 +94,11 @@ serve small
 "$rubato" predict small --proba "${images[@]}" >here.txt
 "${there[@]}" predict small --proba --from "$at" --token-file token --record came.json "${images[@]}" >there.txt
 cmp here.txt there.txt || fail "other bits than with the file"
+ranks() { # SEED of a random order
+    "${there[@]}" predict small --from "$at" --token-file token --order random --seed "$1" --record drawn.json "${images[@]}" >/dev/null
+    tr '{' '\n' <drawn.json | sed -n 's/.*"name":"\([^"]*\)".*"rank":\([0-9]*\),"arrived.*/\1 \2/p' | sort
+}
+[[ $(ranks 1) == *' 3'* && $(ranks 1) == "$(ranks 1)" && $(ranks 1) != "$(ranks 2)" ]] || fail "random orders do not follow --seed: $(ranks 1) $(ranks 2)"
 "$rubato" eval small >here.txt
 "${there[@]}" eval - --from "$at" --token-file token >there.txt
 cmp here.txt there.txt || fail "eval gives other figures than with the file"

@@ -39,8 +39,9 @@ static const ru_opt opts[] = {
     RU_OPT(F64, "temperature", "X",
            "language models: sampling temperature; 0 takes the most likely token", .letter = 't',
            .def = "0.8", RU_IN(0, 100)),
-    RU_OPT(I64, "seed", "N", "language models: the same seed gives the same text", .def = "1",
-           RU_IN(0, 9e15)),
+    RU_OPT(I64, "seed", "N",
+           "the same seed gives the same text of a language model, and the same --order random",
+           .def = "1", RU_IN(0, 9e15)),
     RU_OPT_THREADS(0),
     RU_OPT_FROM,
     RU_OPT(TEXT, "record", "FILE",
@@ -617,6 +618,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     session s = {.in = in};
     ru_status st = from ? rui_from_open(in, name, &source, &s.run, err)
                         : ru_rundir_open(name, in->arena, &s.run, err);
+    source.late.seed = (uint64_t)ru_cmd_i64(in, "seed");
     st = st == RU_OK ? predict(&s, err) : st;
     if (s.left_out > s.damaged) {
         ru_log(RU_LOG_WARN, "tool", "predict",

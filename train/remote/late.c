@@ -67,7 +67,7 @@ static ru_status make_in(ru_remote_late *l, const ru_exe *exe, const uint32_t *r
                           .slice_bytes = 200000,
                           .partition_bytes = 4000000,
                           .credit_bytes = 16000000,
-                          .seed = 1,
+                          .seed = l->seed,
                           .method = l->method};
     return RU_OK;
 }
@@ -136,6 +136,7 @@ ru_status ru_remote_late_open(ru_fetch *fetch, const char *address, ru_order_met
                           .address = address,
                           .fetch = fetch,
                           .method = method,
+                          .seed = 1,
                           .arena = arena};
     ru_map_init(&l->names, arena, RU_REMOTE_TENSORS_MAX);
     for (uint32_t i = 0; i < w->n; i++) {

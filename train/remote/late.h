@@ -14,6 +14,7 @@ typedef struct ru_remote_late {
     const char *address;
     ru_fetch *fetch;
     ru_order_method method;
+    uint64_t seed; /* of random orders */
     ru_arena *arena;
     ru_map names;      /* tensor -> index */
     const ru_exe *exe; /* the first one */
