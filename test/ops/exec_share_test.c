@@ -20,7 +20,8 @@ typedef struct rig {
     ru_exe *exe;
 } rig;
 
-static const ru_zoo_options options = {.classes = CLASSES, .input = {3, 32, 32}, .input_rank = 3};
+static const ru_zoo_options options = {
+    .classes = CLASSES, .width = 16, .input = {3, 32, 32}, .input_rank = 3};
 
 static void build(rig *r, bool train, int64_t batch, int64_t share_of)
 {

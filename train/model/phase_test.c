@@ -243,7 +243,7 @@ static net convolutions(void)
 {
     return (net){
         .name = "resnet18",
-        .zoo = {.classes = 3, .input = {3, 32, 32}, .input_rank = 3},
+        .zoo = {.classes = 3, .width = 16, .input = {3, 32, 32}, .input_rank = 3},
         .step = {
             .loss = RU_LOSS_CROSS_ENTROPY,
             .optimizer = {.kind = RU_OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
@@ -330,6 +330,7 @@ static void memory_of_two_steps_is_predicted(void **state)
         n.step.batch = k % 2 == 0 ? 4 : 64;
         n.step.clip_norm = 0;
         n.zoo.hidden = k == 3 ? (int64_t[]){700} : n.zoo.hidden;
+        n.zoo.width = 0; /* as it is in use */
         rig r;
         ru_exe *two = NULL;
         ru_exe_stats alone, both;

@@ -375,7 +375,8 @@ static void resnet_parts(void **state)
     so.x = ru_type_make(RU_F32, 3, (int64_t[]){3, 32, 32});
     so.batch = 4;
     so.accumulate = 2;
-    open_rig(&r, "resnet18", &(ru_zoo_options){.classes = 3, .input = {3, 32, 32}, .input_rank = 3},
+    open_rig(&r, "resnet18",
+             &(ru_zoo_options){.classes = 3, .width = 16, .input = {3, 32, 32}, .input_rank = 3},
              so);
     open_part(&r, &whole, -1, 4, false, RU_DEVICE_CPU);
     r.so.accumulate = 1;
@@ -462,30 +463,31 @@ static void an_early_gradient_has_the_same_bits(void **state)
         const char *name;
         ru_zoo_options zoo;
         uint32_t accumulate, least; /* nodes; one may make two gradients */
-    } nets[] = {{"mlp",
-                 {.classes = 3,
-                  .input = {28 * 28},
-                  .input_rank = 1,
-                  .hidden = hidden,
-                  .hidden_n = 2,
-                  .dropout = 0.3},
-                 1,
-                 6},
-                {"lenet", image, 1, 6},
-                {"resnet18", image, 2, 62},
-                {"gpt",
-                 {.vocab = 11,
-                  .classes = 11,
-                  .input = {6},
-                  .input_rank = 1,
-                  .context = 6,
-                  .layers = 2,
-                  .heads = 2,
-                  .width = 16,
-                  .bias = true,
-                  .tie = true},
-                 2,
-                 28}};
+    } nets[] = {
+        {"mlp",
+         {.classes = 3,
+          .input = {28 * 28},
+          .input_rank = 1,
+          .hidden = hidden,
+          .hidden_n = 2,
+          .dropout = 0.3},
+         1,
+         6},
+        {"lenet", image, 1, 6},
+        {"resnet18", {.classes = 3, .width = 16, .input = {1, 28, 28}, .input_rank = 3}, 2, 62},
+        {"gpt",
+         {.vocab = 11,
+          .classes = 11,
+          .input = {6},
+          .input_rank = 1,
+          .context = 6,
+          .layers = 2,
+          .heads = 2,
+          .width = 16,
+          .bias = true,
+          .tie = true},
+         2,
+         28}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(nets); k++) {
         rig r;
         ru_err err = {0};
@@ -529,7 +531,8 @@ static void giving_up_leaves_no_trace(void **state)
     ru_step_options so = options(RU_OPTIMIZER_SGD);
     so.x = ru_type_make(RU_F32, 3, (int64_t[]){3, 32, 32});
     so.batch = 2;
-    open_rig(&r, "resnet18", &(ru_zoo_options){.classes = 3, .input = {3, 32, 32}, .input_rank = 3},
+    open_rig(&r, "resnet18",
+             &(ru_zoo_options){.classes = 3, .width = 16, .input = {3, 32, 32}, .input_rank = 3},
              so);
     open_part(&r, &r.parts[0], 0, 2, false, RU_DEVICE_CPU);
     open_part(&r, &r.parts[1], 0, 2, false, RU_DEVICE_CPU);
