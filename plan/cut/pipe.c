@@ -22,6 +22,35 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "no memory for the stages of a pipeline");
 }
 
+static ru_status check_speeds(const ru_pipe_in *in, ru_err *err)
+{
+    if (in->n_levels > 1 || in->n_speeds != in->levels[0].units) {
+        return RU_FAIL(err, RU_E_ARG, "%u speeds of %u workers on %u levels, expected one each",
+                       in->n_speeds, in->levels[0].units, in->n_levels);
+    }
+    for (uint32_t k = 0; k < in->n_speeds; k++) {
+        if (!(in->speeds[k] > 0) || isinf(in->speeds[k])) {
+            return RU_FAIL(err, RU_E_ARG, "worker %u has the speed %g, expected above 0", k,
+                           in->speeds[k]);
+        }
+    }
+    return RU_OK;
+}
+
+/* Of the worker of a stage. One worker alone is the fastest; who share a batch wait for the
+ * slowest.
+ */
+static double speed_of(const ru_pipe_in *in, ru_pipe_method method, uint32_t stage)
+{
+    double speed = in->n_speeds > 0 ? in->speeds[stage] : 1;
+    for (uint32_t k = 0; k < in->n_speeds; k++) {
+        speed = method == RU_PIPE_SINGLE          ? fmax(speed, in->speeds[k])
+                : method == RU_PIPE_DATA_PARALLEL ? fmin(speed, in->speeds[k])
+                                                  : speed;
+    }
+    return speed;
+}
+
 static ru_status check_in(const ru_pipe_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_PIPE_LAYERS_MAX || in->n_levels < 1 ||
@@ -48,7 +77,7 @@ static ru_status check_in(const ru_pipe_in *in, ru_err *err)
                 in->edges[e].from, in->edges[e].to, in->n);
         }
     }
-    return RU_OK;
+    return in->n_speeds > 0 ? check_speeds(in, err) : RU_OK;
 }
 
 /* Stages are the parts of level 0; their workers are those of all parts around them. */
@@ -76,13 +105,14 @@ static ru_status number_stages(planner *x, ru_err *err)
         const uint64_t *from = x->cuts.set + (uint64_t)p->first * x->cuts.words;
         const uint64_t *to = x->cuts.set + (uint64_t)p->end * x->cuts.words;
         ru_pipe_stage *s = &x->stages[n];
-        *s = (ru_pipe_stage){.workers = around[0],
-                             .compute_s = x->cuts.compute_s[p->end] - x->cuts.compute_s[p->first],
-                             .param_bytes =
-                                 x->cuts.param_bytes[p->end] - x->cuts.param_bytes[p->first],
-                             .activation_bytes = x->cuts.activation_bytes[p->end] -
-                                                 x->cuts.activation_bytes[p->first],
-                             .cut_bytes = p->end < x->cuts.n ? x->cuts.cut_bytes[p->end] : 0};
+        *s = (ru_pipe_stage){
+            .workers = around[0],
+            .compute_s = (x->cuts.compute_s[p->end] - x->cuts.compute_s[p->first]) /
+                         speed_of(x->in, x->p.method, n),
+            .param_bytes = x->cuts.param_bytes[p->end] - x->cuts.param_bytes[p->first],
+            .activation_bytes =
+                x->cuts.activation_bytes[p->end] - x->cuts.activation_bytes[p->first],
+            .cut_bytes = p->end < x->cuts.n ? x->cuts.cut_bytes[p->end] : 0};
         for (uint32_t k = 0; k < x->in->n; k++) {
             if (((to[k / 64] & ~from[k / 64]) >> (k % 64) & 1) != 0) {
                 x->stage_of[k] = n;
@@ -126,7 +156,8 @@ static ru_status search(planner *x, bool straight, ru_err *err)
 /* All layers as one part of each level, on all its units. */
 static double data_parallel_s(const planner *x)
 {
-    double s = x->cuts.compute_s[x->cuts.n], param = x->cuts.param_bytes[x->cuts.n];
+    double s = x->cuts.compute_s[x->cuts.n] / speed_of(x->in, RU_PIPE_DATA_PARALLEL, 0);
+    double param = x->cuts.param_bytes[x->cuts.n];
     for (uint32_t k = 0; k < x->in->n_levels; k++) {
         const ru_pipe_cost c = {x->in->model, x->in->levels[k].bytes_per_s,
                                 k > 0 ? x->in->levels[k - 1].units : 1, x->in->compression,
@@ -194,7 +225,8 @@ static double group_s(const planner *x, uint32_t copies, uint32_t every, bool in
         double param = x->cuts.param_bytes[p->end] - x->cuts.param_bytes[p->first];
         double own = ru_cost_pipe_rate(&c, copies, false).sync_s_per_byte * param / every;
         sync_s = fmax(sync_s, own);
-        parts_s += x->cuts.compute_s[p->end] - x->cuts.compute_s[p->first];
+        parts_s += (x->cuts.compute_s[p->end] - x->cuts.compute_s[p->first]) /
+                   speed_of(x->in, x->p.method, i);
     }
     ru_pipe_rate rate = ru_cost_pipe_rate(&c, copies, false);
     rate.sync_s_per_byte = 1;
@@ -260,10 +292,22 @@ static ru_status plan_one_group(planner *x, ru_pipe_method method, ru_err *err)
     return RU_OK;
 }
 
+/* Does it give a worker a stage, or all workers all layers? */
+static bool one_each(ru_pipe_method m)
+{
+    return m == RU_PIPE_STRAIGHT || m == RU_PIPE_IN_TURN || m == RU_PIPE_GPIPE ||
+           m == RU_PIPE_FLUSH || m == RU_PIPE_SINGLE || m == RU_PIPE_DATA_PARALLEL;
+}
+
 static ru_status by_method(planner *x, ru_pipe_method method, ru_err *err)
 {
     double all_s = x->cuts.compute_s[x->cuts.n];
     x->p.method = method;
+    if (x->in->n_speeds > 0 && !one_each(method)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "a stage of several workers needs workers of one speed; with 'speeds' take "
+                       "straight, model_parallel, gpipe or flush");
+    }
     switch (method) {
     case RU_PIPE_STRAIGHT:
         return search(x, true, err);
@@ -280,7 +324,7 @@ static ru_status by_method(planner *x, ru_pipe_method method, ru_err *err)
         x->p.minibatch_s = x->p.data_parallel_s;
         return one_stage(x, x->total, err);
     case RU_PIPE_SINGLE:
-        x->p.minibatch_s = all_s;
+        x->p.minibatch_s = x->p.single_s;
         return one_stage(x, 1, err);
     case RU_PIPE_ASP: {
         double sync_s = 2 * x->cuts.param_bytes[x->cuts.n] / x->bytes_per_s;
@@ -360,7 +404,7 @@ ru_status ru_plan_pipe(const ru_pipe_in *in, ru_arena *out, ru_arena *scratch, r
     }
     x.p.copies = 1;
     RU_TRY(rui_pipe_cuts_find(in, scratch, &x.cuts, err));
-    x.p.single_s = x.cuts.compute_s[x.cuts.n];
+    x.p.single_s = x.cuts.compute_s[x.cuts.n] / speed_of(in, RU_PIPE_SINGLE, 0);
     x.p.data_parallel_s = data_parallel_s(&x);
     if (in->method == RU_PIPE_PIPELINE) {
         RU_TRY(best_method(&x, err));

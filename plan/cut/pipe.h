@@ -13,6 +13,8 @@
  * Calibrated, a unit inside which every level replicates all layers exchanges gradients once for
  * all of its workers' minibatches; any other unit does with every minibatch.
  *
+ * Workers of unequal speed (`speeds`) have a stage each, in their order.
+ *
  * The other methods are baselines. Where one that trains alike is faster, PIPELINE takes its plan.
  *
  * Source: pipedream-2019 sec 3.1 (partition), 3.2 (1F1B-RR), 3.3 (versions); gpipe-2019;
@@ -38,6 +40,9 @@ typedef enum ru_pipe_method {
     RU_PIPE_METHODS,
 } ru_pipe_method;
 
+#define RU_PIPE_SPEED_MIN 0.01 /* of rows that name speeds */
+#define RU_PIPE_SPEED_MAX 100
+
 enum { RU_PIPE_LAYERS_MAX = 1 << 15, RU_PIPE_LEVELS_MAX = 4, RU_PIPE_UNITS_MAX = 256 };
 
 typedef struct ru_pipe_layer {
@@ -61,6 +66,8 @@ typedef struct ru_pipe_in {
     uint32_t n_edges;
     const ru_pipe_level *levels; /* [n_levels] innermost first */
     uint32_t n_levels;           /* 1 .. RU_PIPE_LEVELS_MAX */
+    const double *speeds;        /* [n_speeds] > 0; of worker k, which has stage k */
+    uint32_t n_speeds;           /* 0: all are alike; else the units of the only level */
     ru_pipe_model model;
     double compression;    /* of what crosses a cut; 0: crossing costs nothing */
     double overlap;        /* 0 .. 1: cost/pipe.h */
@@ -83,7 +90,7 @@ typedef struct ru_pipe_stage {
     uint32_t workers;
     uint32_t in_flight; /* minibatches in flight on a worker: warm-up forward passes and one */
     uint32_t versions;  /* of its weights */
-    double compute_s;   /* one minibatch on one worker */
+    double compute_s;   /* one minibatch on one worker, by its speed */
     double param_bytes, activation_bytes;
     double cut_bytes;    /* its output to later stages, forward */
     double memory_bytes; /* of a worker */

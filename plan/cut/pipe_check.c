@@ -95,8 +95,24 @@ static double cut_after(judge *j, uint32_t s)
     return bytes;
 }
 
+/* The worker of the stage; of one stage with all layers the fastest one, or the slowest of all. */
+static double speed(const judge *j, uint32_t stage, bool one, bool all)
+{
+    const double *at = j->in->speeds;
+    double x = j->in->n_speeds > 0 ? at[stage] : 1;
+    for (uint32_t k = 0; k < j->in->n_speeds; k++) {
+        x = (one && at[k] > x) || (all && at[k] < x) ? at[k] : x;
+    }
+    return x;
+}
+
 static ru_status check_sums(judge *j, ru_err *err)
 {
+    bool one = j->p->method == RU_PIPE_SINGLE, all = j->p->method == RU_PIPE_DATA_PARALLEL;
+    if (j->in->n_speeds > 0 && j->p->n_stages > j->in->n_speeds) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u stages for %u workers", j->p->n_stages,
+                       j->in->n_speeds);
+    }
     for (uint32_t s = 0; s < j->p->n_stages; s++) {
         const ru_pipe_stage *t = &j->p->stages[s];
         double compute = 0, param = 0, activation = 0;
@@ -109,6 +125,7 @@ static ru_status check_sums(judge *j, ru_err *err)
                 n++;
             }
         }
+        compute /= speed(j, s, one, all);
         double cut = s + 1 < j->p->n_stages ? cut_after(j, s) : 0;
         /* sums of cuts are subtracted: small stages inherit the rounding of large ones */
         bool same = fabs(compute * 1e-9 - t->compute_s) <= 1e-12 * (1 + j->p->single_s) &&
@@ -237,15 +254,16 @@ static double expected_s(judge *j)
         param += (double)j->in->layers[i].param_bytes;
     }
     compute *= 1e-9;
-    if (!near(compute, p->single_s) ||
-        !near(all_together_s(j, compute, param), p->data_parallel_s)) {
+    double alone = compute / speed(j, 0, true, false);
+    if (!near(alone, p->single_s) ||
+        !near(all_together_s(j, compute / speed(j, 0, false, true), param), p->data_parallel_s)) {
         return RU_NAN;
     }
     switch (p->method) {
     case RU_PIPE_DATA_PARALLEL:
         return p->data_parallel_s;
     case RU_PIPE_SINGLE:
-        return compute;
+        return alone;
     case RU_PIPE_ASP:
         return fmax(compute, 2 * param / j->bytes_per_s) / j->total;
     case RU_PIPE_IN_TURN:

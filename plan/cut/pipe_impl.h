@@ -31,5 +31,8 @@ RU_VEC(rui_pipe_parts, ru_pipe_part)
 ru_status rui_pipe_search(const ru_pipe_in *in, const rui_pipe_cuts *c, bool straight,
                           ru_arena *scratch, rui_pipe_parts *parts, double *minibatch_s,
                           ru_err *err);
+/* The same, straight, of in->speeds: uses all units. */
+ru_status rui_pipe_search_speeds(const ru_pipe_in *in, const rui_pipe_cuts *c, ru_arena *scratch,
+                                 rui_pipe_parts *parts, double *minibatch_s, ru_err *err);
 
 #endif

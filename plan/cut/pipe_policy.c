@@ -15,6 +15,7 @@ typedef struct pipe_file {
     ru_conf_sections layers; /* of pipe_layer */
     ru_conf_i64s units;
     ru_conf_f64s bytes_per_s;
+    ru_conf_f64s speeds;
 } pipe_file;
 _Static_assert(offsetof(pipe_file, q) == 0, "rows name fields of q");
 
@@ -53,6 +54,12 @@ static ru_status check_file(const void *section, ru_err *err)
             "'units' has %u entries and 'bytes_per_s' %u; expected equal numbers, 1 to %d",
             f->units.n, f->bytes_per_s.n, RU_PIPE_LEVELS_MAX);
     }
+    if (f->speeds.n > 0 && (f->units.n != 1 || f->speeds.n != f->units.at[0])) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'speeds' has %u entries, expected one for each worker of one level, or none",
+            f->speeds.n);
+    }
     double time = 0;
     for (uint32_t i = 0; i < f->layers.n; i++) {
         time += (double)layers[i].forward_ns + (double)layers[i].backward_ns;
@@ -74,6 +81,10 @@ static const ru_conf_field fields[] = {
            RU_IN(1, RU_PIPE_UNITS_MAX)),
     RU_ROW(F64_LIST, pipe_file, bytes_per_s, "[1e9]",
            "bandwidth of the link of one unit, for each level", RU_IN(1, 1e15)),
+    RU_ROW(F64_LIST, pipe_file, speeds, "",
+           "speed of each worker beside one that takes the times of the layers: worker k has stage "
+           "k; methods straight, model_parallel, gpipe, flush; empty: all are alike",
+           RU_IN(RU_PIPE_SPEED_MIN, RU_PIPE_SPEED_MAX)),
     RU_ROW_AS("memory", F64, ru_pipe_in, memory_bytes, "0",
               "memory of a worker in bytes; 0: no limit", RU_IN(0, 1e18)),
     RU_ROW(F64, ru_pipe_in, state, "1",
@@ -135,6 +146,8 @@ ru_status ru_pipe_in_of(const void *row_in, ru_arena *a, ru_pipe_in *in, ru_err 
     in->n_edges = n_edges;
     in->levels = levels;
     in->n_levels = f->units.n;
+    in->speeds = f->speeds.at;
+    in->n_speeds = f->speeds.n;
     return RU_OK;
 }
 
@@ -271,9 +284,9 @@ static ru_status report_pipe(const void *in, const void *plan, const ru_policy_t
     RU_TRY(ru_policy_rivals(&ru_policy_pipe, in, plan, tools, judge, r, err));
     ru_report_assume(r, "each worker alternates one forward and one backward pass; in both "
                         "directions batch b goes to worker b mod n of a stage with n workers");
-    ru_report_assume(
-        r,
-        "transfers between stages overlap computation; a layer takes the same time in every stage");
+    ru_report_assume(r, "transfers between stages overlap computation; a layer takes %s",
+                     f->speeds.n > 0 ? "its time by the speed of the worker of its stage"
+                                     : "the same time in every stage");
     ru_report_assume(r, "%s %u cuts were tried", p->all_cuts ? "all" : "of one layer order,",
                      p->n_cuts);
     ru_report_trigger(r, "minibatch_s", 0.2);

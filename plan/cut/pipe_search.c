@@ -401,6 +401,10 @@ ru_status rui_pipe_search(const ru_pipe_in *in, const rui_pipe_cuts *c, bool str
 {
     level levels[RU_PIPE_LEVELS_MAX];
     uint32_t top = in->n_levels - 1, total = 1, within = 1;
+    if (in->n_speeds > 0) {
+        RU_CHECK(straight);
+        return rui_pipe_search_speeds(in, c, scratch, parts, minibatch_s, err);
+    }
     for (uint32_t k = 0; k < in->n_levels; k++) {
         total *= in->levels[k].units;
     }

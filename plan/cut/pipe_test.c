@@ -183,6 +183,75 @@ static void chains_are_optimal(void **state)
     ru_arena_fini(&a);
 }
 
+/* Workers of unequal speed: every cut of a chain, for each method that gives a worker a stage. */
+static void unequal_workers_are_optimal(void **state)
+{
+    (void)state;
+    static const ru_pipe_method methods[] = {RU_PIPE_STRAIGHT, RU_PIPE_FLUSH, RU_PIPE_GPIPE};
+    ru_rng r = ru_rng_from(ru_test_seed(), 33);
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    uint32_t planned = 0;
+    for (uint32_t round = 0; round < 300; round++) {
+        small s;
+        ru_pipe_plan p;
+        ru_err err;
+        double speeds[6], best = INFINITY;
+        small_make(&s, &r, true, (ru_pipe_model)(round % 3));
+        uint32_t n = s.levels[0].units, layers = s.in.n;
+        s.in.method = methods[round / 3 % 3];
+        s.in.memory_bytes = s.in.method != RU_PIPE_STRAIGHT || round % 2 == 0
+                                ? 0
+                                : 1e7 + ru_rng_below(&r, 300000000);
+        s.in.speeds = speeds;
+        s.in.n_speeds = n;
+        for (uint32_t k = 0; k < n; k++) {
+            speeds[k] = 0.25 * (1 + ru_rng_below(&r, 12));
+        }
+        for (uint32_t cut = 0; cut < 1u << (layers - 1); cut++) { /* bit i: a cut behind layer i */
+            double worst = 0, b = s.levels[0].bytes_per_s;
+            uint32_t k = 0, first = 0;
+            for (uint32_t i = 0; i < layers; i++) {
+                bool ends = i + 1 == layers || (cut >> i & 1) != 0;
+                if (!ends) {
+                    continue;
+                }
+                bool fits = k < n && stage_fits(&s.in, first, i + 1, 1, n - 1 - k);
+                worst = fits ? fmax(worst, stage_s(&s.in, first, i + 1, 1) / speeds[k])
+                             : (double)INFINITY;
+                if (i + 1 < layers && s.in.compression > 0) {
+                    double o = 2.0 * (double)s.layers[i].activation_bytes / b;
+                    worst = fmax(worst, o / s.in.compression);
+                }
+                first = i + 1;
+                k++;
+            }
+            best = k == n ? fmin(best, worst) : best;
+        }
+        double m = s.in.microbatches;
+        best *= s.in.method == RU_PIPE_STRAIGHT ? 1 : (m + n - 1) / m;
+        ru_status st = ru_plan_pipe(&s.in, &a, &a, &p, &err);
+        assert_int_equal(st, isinf(best) ? RU_E_INFEASIBLE : RU_OK);
+        if (st == RU_OK) {
+            assert_ok(ru_plan_pipe_check(&s.in, &p, &a, &err), err);
+            assert_true(fabs(p.minibatch_s - best) <= 1e-9 * best);
+            speeds[n - 1] *= 1.01; /* the plan is of other workers */
+            bool zero = p.stages[n - 1].compute_s <= 0;
+            assert_true(zero || ru_plan_pipe_check(&s.in, &p, &a, &err) == RU_E_INFEASIBLE);
+            planned++;
+        }
+        s.in.method = RU_PIPE_HYBRID;
+        assert_int_equal(ru_plan_pipe(&s.in, &a, &a, &p, &err), RU_E_INFEASIBLE);
+        s.in.method = RU_PIPE_PIPELINE; /* the best of those that can be */
+        s.in.memory_bytes = 0;
+        assert_ok(ru_plan_pipe(&s.in, &a, &a, &p, &err), err);
+        assert_ok(ru_plan_pipe_check(&s.in, &p, &a, &err), err);
+        assert_true(p.minibatch_s <= p.single_s && p.minibatch_s <= p.data_parallel_s);
+    }
+    assert_true(planned > 100);
+    ru_arena_fini(&a);
+}
+
 /* All methods on graphs and two levels: judged, and never better than all workers without a wait.
  */
 static void every_method_passes_the_judge(void **state)
@@ -322,7 +391,8 @@ static void bad_facts_are_refused(void **state)
     ru_arena_init(&a, 0);
     ru_err err;
     ru_pipe_plan p;
-    for (uint32_t k = 0; k < 7; k++) {
+    const double speeds[] = {1, 0};
+    for (uint32_t k = 0; k < 9; k++) {
         small s = plain();
         s.in.layers = s.layers;
         s.in.edges = s.edges;
@@ -348,6 +418,16 @@ static void bad_facts_are_refused(void **state)
             s.edges[0] = (ru_pipe_edge){2, 0}; /* 0 and 1 wait for 2, which waits for 1 */
             s.edges[1] = (ru_pipe_edge){0, 2};
             want = RU_E_INFEASIBLE;
+            break;
+        case 6:
+            s.in.speeds = speeds; /* of one worker too few */
+            s.in.n_speeds = 1;
+            s.in.n_levels = 1;
+            break;
+        case 7:
+            s.in.speeds = speeds;
+            s.in.n_speeds = 2;
+            s.in.n_levels = 1;
             break;
         default:
             s.in.memory_bytes = 1000;
@@ -400,6 +480,7 @@ static void wide_graphs_are_cut_along_one_order(void **state)
 }
 
 RU_TESTS(plan_pipe, cmocka_unit_test(chains_are_optimal),
+         cmocka_unit_test(unequal_workers_are_optimal),
          cmocka_unit_test(every_method_passes_the_judge), cmocka_unit_test(the_checker_refuses),
          cmocka_unit_test(bad_facts_are_refused),
          cmocka_unit_test(wide_graphs_are_cut_along_one_order))
