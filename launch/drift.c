@@ -42,24 +42,25 @@ static void say_where(const rui_next *x)
 static ru_status look_cut(rui_drift *d, const char *run, ru_arena *scratch, double *was_s,
                           rui_next *to, ru_err *err)
 {
-    ru_pipe_again a;
+    ru_pipe_choice c;
     uint32_t n = d->now.cut.n;
     ru_pipe_runs r = {.cut = d->now.cut.at,
                       .n_cut = n,
-                      .slow = RU_NEW(scratch, double, n + 1),
+                      .speed = RU_NEW(scratch, double, n + 1),
                       .bytes_per_s = d->bytes_per_s};
-    if (r.slow == NULL) {
+    if (r.speed == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the cut of a pipeline");
     }
     RU_TRY(ru_pipe_runs_read(d->layers, run, scratch, &r, err));
-    RU_TRY(ru_pipe_cut_again(d->layers, &r, scratch, &a, err));
-    *was_s = a.was_s;
-    to->step_s = a.will_s;
-    to->cut.n = n;
-    to->cut.at =
-        (const char *const *)ru_arena_copy(d->arena, a.cut, (int64_t)(n * sizeof *a.cut), 8);
-    return to->cut.at != NULL ? RU_OK
-                              : RU_FAIL(err, RU_E_MEM, "no memory for the cut of a pipeline");
+    RU_TRY(ru_pipe_cut_again(d->layers, &r, scratch, was_s, &c, err));
+    if (*was_s >
+        GAIN * c.pipeline_s) { /* looks go on as long as the job: only what is taken stays */
+        RU_TRY(ru_pipe_cut_again(d->layers, &r, d->arena, was_s, &c, err));
+    }
+    to->step_s = c.pipeline_s;
+    to->cut = (ru_conf_texts){.at = c.cut, .n = c.n_cut};
+    to->asked = c.asked;
+    return RU_OK;
 }
 
 static ru_status look_devices(rui_drift *d, const char *run, ru_arena *scratch, double *was_s,
@@ -74,7 +75,7 @@ static ru_status look_devices(rui_drift *d, const char *run, ru_arena *scratch, 
     if (c.used < n) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u devices are enough", c.used);
     }
-    if (*was_s > GAIN * c.step_s) { /* looks go on as long as the job: only what is taken stays */
+    if (*was_s > GAIN * c.step_s) { /* as above */
         RU_TRY(ru_units_again(d->asked, now, speed, n, d->arena, was_s, &c, err));
     }
     to->step_s = c.step_s;

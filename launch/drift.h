@@ -23,7 +23,7 @@ typedef struct rui_next {
     ru_conf_i64s stage_workers;
     ru_conf_pairs devices;
     double step_s;
-    const char *asked; /* the policy's input; NULL: by records, and not by an answer of it */
+    const char *asked; /* the policy's input */
     int64_t set;       /* the newest one when it was found */
 } rui_next;
 

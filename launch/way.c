@@ -108,12 +108,6 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
                        "least %u for as many stages; raise it, or choose flush",
                        ways->layers.micro, n);
     }
-    if (w == NULL && ways->layers.held != NULL && ru_pipe_flows_on(schedule)) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "train.pipeline.schedule is %s, which cannot divide layers that share a "
-                       "parameter, and several have '%s'; choose flush, gpipe or 2bw",
-                       ru_pipe_schedule_names[schedule], ways->layers.held);
-    }
     if (w == NULL) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "no cut of the %u measured layers keeps %u workers busy; use fewer workers, "
@@ -303,7 +297,7 @@ static void watch_way(losses *x, const ru_job *job, uint32_t workers, const ru_w
     const ru_job_pipeline *p = &job->train.pipeline;
     bool is =
         c != NULL && job->train.memory_bytes == 0 && job->train.groups.n == 0 && p->facts[0] == 0;
-    bool cut = is && c->layers != NULL && c->layers->held == NULL;
+    bool cut = is && c->layers != NULL;
     bool placed = is && c->layers == NULL && job->train.parallel == RU_PARALLEL_PLACED;
     double bytes_per_s = p->bytes_per_s > 0 ? p->bytes_per_s : 2e9;
     x->drift = (rui_drift){.arena = x->drift.arena,

@@ -51,6 +51,9 @@ wait_until run past run $(($(lines_of run) + 30))
 ended run
 grep -q 'a step takes .* ms were predicted; with the recorded times another cut takes' run.log || fail "nobody says why: $(tail -5 run.log)"
 grep -q 'all stages start again from their copies in memory' run.log || fail "not from a set: $(tail -5 run.log)"
+grep -q '"speeds":\[' run/plans/pipe.json || fail "the policy was not asked with speeds of workers: $(head -c 300 run/plans/pipe.json)"
+"$rubato" explain run pipe >explained.txt || fail "explain says nothing of the other cut"
+grep -q 'cut the layers into 2 stages' explained.txt || fail "explain shows no plan of the other cut: $(head -5 explained.txt)"
 train job one --set train.steps="$(newest run)"
 told run | grep step/1 >a.txt
 told one | grep step/1 >b.txt

@@ -9,6 +9,7 @@ enum { LAYERS = 7, STAGES = 3 };
 
 static ru_pipe_layers layers(int64_t *ns, int64_t *bytes, const char **name)
 {
+    static bool stats[LAYERS];
     static const char *const names[LAYERS] = {"a", "b", "c", "d", "e", "f", "g"};
     memcpy(name, names, sizeof names);
     return (ru_pipe_layers){.name = name,
@@ -18,6 +19,8 @@ static ru_pipe_layers layers(int64_t *ns, int64_t *bytes, const char **name)
                             .update_ns = ns + 2 * LAYERS,
                             .param_bytes = bytes,
                             .cross_bytes = bytes + LAYERS,
+                            .stats = stats,
+                            .state = 1,
                             .micro = 4};
 }
 
@@ -26,7 +29,7 @@ static void test_all_cuts(void **state)
     (void)state;
     int64_t ns[3 * LAYERS], bytes[2 * LAYERS];
     const char *name[LAYERS];
-    double slow[STAGES] = {1, 4, 1};
+    double slow[STAGES] = {1, 4, 1}, speed[STAGES], was_s, same_s;
     ru_arena arena;
     ru_pipe_layers l = layers(ns, bytes, name);
     ru_arena_init(&arena, 0);
@@ -40,9 +43,14 @@ static void test_all_cuts(void **state)
         }
         slow[turn % STAGES] = 1 + turn % 5;
         const char *cut[STAGES - 1] = {"c", "f"};
-        ru_pipe_again again, other;
-        ru_pipe_runs r = {.cut = cut, .n_cut = STAGES - 1, .slow = slow, .bytes_per_s = 1e6};
-        assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_OK);
+        ru_pipe_choice again, other;
+        ru_err err = {0};
+        for (uint32_t k = 0; k < STAGES; k++) {
+            speed[k] = 1 / slow[k];
+        }
+        ru_pipe_runs r = {.cut = cut, .n_cut = STAGES - 1, .speed = speed, .bytes_per_s = 1e6};
+        assert_ok(ru_pipe_cut_again(&l, &r, &arena, &was_s, &again, &err), err);
+        assert_non_null(strstr(again.asked, "\"speeds\":[")); /* what explain asks again */
         double bound = 1e30;
         for (uint32_t a = 1; a < LAYERS; a++) { /* the slowest stage or link of every cut */
             for (uint32_t b = a + 1; b < LAYERS; b++) {
@@ -65,8 +73,9 @@ static void test_all_cuts(void **state)
         }
         assert_true(best <= bound * (1 + 1e-9));
         r.cut = again.cut; /* the same answer, as good as itself */
-        assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &other, NULL), RU_OK);
-        assert_true(other.was_s <= again.will_s && other.was_s >= again.will_s);
+        assert_ok(ru_pipe_cut_again(&l, &r, &arena, &same_s, &other, &err), err);
+        assert_true(same_s <= again.pipeline_s && same_s >= again.pipeline_s);
+        assert_true(other.pipeline_s <= again.pipeline_s && other.pipeline_s >= again.pipeline_s);
         ru_arena_fini(&arena);
         ru_arena_init(&arena, 0);
     }
@@ -78,25 +87,26 @@ static void test_slow_worker(void **state)
     (void)state;
     int64_t ns[3 * LAYERS], bytes[2 * LAYERS];
     const char *name[LAYERS], *cut[1] = {"d"}, *none[1] = {"z"};
-    double slow[2] = {1, 3};
+    double speed[2] = {1, 1.0 / 3}, was_s;
     ru_arena arena;
     ru_pipe_layers l = layers(ns, bytes, name);
-    ru_pipe_again again;
-    ru_pipe_runs r = {.cut = cut, .n_cut = 1, .slow = slow, .bytes_per_s = 1e12};
+    ru_pipe_choice again;
+    ru_err err = {0};
+    ru_pipe_runs r = {.cut = cut, .n_cut = 1, .speed = speed, .bytes_per_s = 1e12};
     ru_arena_init(&arena, 0);
     for (uint32_t k = 0; k < 3 * LAYERS; k++) {
         ns[k] = 1000000;
         bytes[k % (2 * LAYERS)] = 8;
     }
-    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_OK);
+    assert_ok(ru_pipe_cut_again(&l, &r, &arena, &was_s, &again, &err), err);
     assert_string_equal(again.cut[0], "f"); /* 5 layers, and 2 that take three times as long */
-    assert_true(again.will_s < 0.65 * again.was_s);
-    bytes[6] = 0; /* the last layer alone could not learn */
-    slow[1] = 100;
-    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_OK);
-    assert_string_equal(again.cut[0], "f");
+    assert_true(again.pipeline_s < 0.65 * was_s);
+    bytes[0] = 0; /* the first layer alone does not learn, and would get no gradient */
+    speed[0] = 0.01;
+    speed[1] = 1;
+    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &was_s, &again, &err), RU_E_INFEASIBLE);
     r.cut = none;
-    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &again, NULL), RU_E_MISSING);
+    assert_int_equal(ru_pipe_cut_again(&l, &r, &arena, &was_s, &again, &err), RU_E_MISSING);
     ru_arena_fini(&arena);
 }
 

@@ -42,10 +42,10 @@ typedef struct ru_pipe_layers {
                                   parameter on both sides half of its gradients and its new value */
     const ru_pipe_held *helds; /* [n_helds] */
     uint32_t n_helds;
-    const char *held; /* name of one; NULL: there is none */
     uint32_t micro;
     ru_pipe_schedule schedule;
     double state;                /* bytes of gradients and slots per byte of parameters */
+    const double *speeds;        /* of workers that have a stage each; NULL: all are alike */
     double memory_bytes;         /* that the policy may count for a worker; 0: no bound */
     const ru_pipe_share *shares; /* [n_shares] */
     uint32_t n_shares;
@@ -81,7 +81,15 @@ typedef struct ru_pipe_choice {
 
 /* Data parallel alone: into data_s, single_s, compute_s and sum_s. */
 void ru_pipe_data(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s, ru_pipe_choice *c);
-/* Layers n 0, or `held` with a schedule that flows on: data parallel. Owner: in `arena`. Errors:
+/* A step of the pipeline with this cut, one worker a stage, as pipeline_s. Errors: RU_E_MISSING for
+ * a cut that is not one of these layers. */
+RU_MUST_USE ru_status ru_pipe_given(const ru_pipe_layers *l, const char *const *cut, uint32_t n_cut,
+                                    double bytes_per_s, ru_arena *arena, double *step_s,
+                                    ru_err *err);
+/* With which layer each stage of a cut begins [n_cut + 2, the last one l->n]. Errors: as above. */
+RU_MUST_USE ru_status rui_pipe_firsts(const ru_pipe_layers *l, const char *const *cut,
+                                      uint32_t n_cut, ru_arena *arena, uint32_t **out, ru_err *err);
+/* Layers n 0: data parallel. Owner: in `arena`. Errors:
  * those of the policy. */
 RU_MUST_USE ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
                                      ru_arena *arena, ru_pipe_choice *out, ru_err *err);

@@ -27,6 +27,9 @@ static void init(layers *x, uint32_t n, uint32_t micro)
     static const char *const names[LAYERS_MAX] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     memset(x, 0, sizeof *x);
     memcpy(x->name, names, sizeof names);
+    for (uint32_t k = 0; k < n; k++) {
+        x->params[k] = 1; /* each layer learns */
+    }
     x->l = (ru_pipe_layers){.name = x->name,
                             .n = n,
                             .forward_ns = x->forward,
