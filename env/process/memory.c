@@ -148,6 +148,16 @@ void *ru_memory_map(int64_t size_bytes)
     return p;
 }
 
+void ru_memory_small(void *p, int64_t n_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)p / page * page,
+              to = ((uintptr_t)p + (uintptr_t)n_bytes) / page * page;
+    if (to > from) {
+        (void)madvise((void *)from, to - from, MADV_NOHUGEPAGE);
+    }
+}
+
 void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes)
 {
     int64_t page = sysconf(_SC_PAGESIZE), whole = n_bytes / page * page;

@@ -26,6 +26,8 @@ uint32_t ru_files_max(uint32_t want);
  * them; NULL: there are none. */
 enum { RU_MEMORY_LARGE_BYTES = 4 << 20, RU_MEMORY_PAGE_BYTES = 2 << 20 /* of a large one */ };
 void *ru_memory_map(int64_t size_bytes);
+/* Of [p, p + n_bytes) only a few places will be touched: no large pages there. */
+void ru_memory_small(void *p, int64_t n_bytes);
 /* The first `n_bytes` of it are zero again; the system has their whole pages back until then. */
 void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes);
 /* What was freed goes back to the system; takes about a millisecond. */

@@ -88,8 +88,18 @@ ruled two-7 7
 ! timeout 300 "$rule" two-7 >rule.log 2>&1 || fail "a resumed run has the bits of one that did not drain"
 pipe conv conv 3 'cut: [layer2, layer4], schedule: stash'
 pipe gpt gpt 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash'
+pipe gpt tied 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash' --set model.tie=true
+pipe gpt tied-vertical 4 'cut: [transformer.h.0.mlp, transformer.h.1, transformer.h.2], schedule: vertical' --set model.tie=true
 ruled conv
 ruled gpt
+for run in tied tied-vertical; do
+    ruled $run
+    differs $run flush
+done
+differs tied vertical
+pipe gpt part 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash' --set model.tie=true --set train.steps=10
+pipe gpt part 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash' --resume --set model.tie=true
+ruled part 10
 "$rubato" eval conv >/dev/null || fail "eval does not read its checkpoint"
 
 start() { # OUT EVERY: in the background, without end

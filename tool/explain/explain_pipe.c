@@ -248,15 +248,15 @@ static void put_bytes(ru_table *t, double bytes)
 /* What the worker of each stage has opened, beside what the plan counted. */
 static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
 {
-    static const char *const names[] = {"stage",   "late by",   "versions",
-                                        "weights", "predicted", "planned"};
+    static const char *const names[] = {"stage",     "late by", "versions", "weights",
+                                        "predicted", "planned", "to save"};
     const ru_trace_pipe *p = &s->p;
     ru_table t = ru_table_in(s->arena);
     cols(&t, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 0; k < p->n; k++) {
         const char *said = ru_trace_meta_get(&s->traces[p->stages[k].trace], "pipe memory");
-        long long weights = 0, all = 0;
-        if (said == NULL || sscanf(said, "%*u %lld %lld", &weights, &all) != 2) {
+        long long weights = 0, all = 0, saves = 0;
+        if (said == NULL || sscanf(said, "%*u %lld %lld %lld", &weights, &all, &saves) < 2) {
             return RU_OK; /* an older run */
         }
         ru_table_i64(&t, k + 1);
@@ -265,11 +265,13 @@ static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
         put_bytes(&t, (double)weights);
         put_bytes(&t, s->plan != NULL ? s->plan->stages[k].memory_bytes : 0);
         put_bytes(&t, (double)all);
+        put_bytes(&t, (double)saves);
     }
-    return ru_tell_table(out, "memory",
-                         "memory of the stages: steps by which they are late, versions of the "
-                         "weights, all that is planned",
-                         &t, err);
+    return ru_tell_table(
+        out, "memory",
+        "memory of the stages: steps by which they are late, versions of the "
+        "weights, all that is planned for steps, and beside it to evaluate and save",
+        &t, err);
 }
 
 /* "3 by 1.2 ms": the micro-batches (from 1) that were waited for longest, beyond the schedule. */

@@ -109,9 +109,9 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
         bool apart = micro > 1 || on; /* sums, from slots */
         int64_t slots = on ? late + 1 : ru_pipe_in_flight(schedule, workers, k, n, micro);
         int64_t versions = two ? 1 : late > 0 ? slots : 0; /* beside the newest */
-        slots = two ? 2 * slots : slots;
         RU_TRY(rui_meter_stage_bytes(m, &s.at[k], &x, err));
-        bool again = m->job->train.pipeline.recompute && !on && !two && slots > 1;
+        bool again = m->job->train.pipeline.recompute && slots > 1;
+        slots = two && !again ? 2 * slots : slots;
         int64_t steps = again ? x.step + slots * kept_bytes(&s, k) : x.step * slots;
         int64_t sum = x.state + steps + (apart ? x.grads : 0) + versions * params +
                       2 * (workers[k] - 1) * params + piece_bytes(&s, k, ahead);

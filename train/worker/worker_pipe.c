@@ -31,10 +31,8 @@ const char *ru_pipe_job_against(const ru_job *job)
              ru_pipe_flows_on((ru_pipe_schedule)t->pipeline.schedule),
          "whose stages update at different times has no norm of all gradients; leave out "
          "train.clip_norm, or take flush or gpipe"},
-        {t->pipeline.recompute && (t->parallel == RU_PARALLEL_PLACED ||
-                                   ru_pipe_flows_on((ru_pipe_schedule)t->pipeline.schedule)),
-         "computes nothing again unless its schedule is flush or gpipe; leave out "
-         "train.recompute"},
+        {t->pipeline.recompute && t->parallel == RU_PARALLEL_PLACED,
+         "has one micro-batch on its way, and computes nothing again; leave out train.recompute"},
         {t->ema > 0, "keeps no moving means; leave out train.ema"},
         {t->histograms > 0, "writes no histograms; leave out train.histograms"},
         {t->batch_schedule.n > 0, "has one size of micro-batches; leave out train.batch_schedule"},
@@ -480,27 +478,24 @@ static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
-/* A stage that is less late than another one would need a newer value of a parameter than there is.
- * With 2bw all are late by one step, but only the last stage has no micro-batch in flight when it
- * takes a new value, and the copy of a parameter has one place. */
+/* Only the last stage has no micro-batch in flight when it takes a new value of a parameter of
+ * another stage, and the copy has one place. All copies are as late as their stage, which is one.
+ */
 static ru_status check_held(const rui_pipe_worker *w, ru_err *err)
 {
     const char *held = ru_stages_held(&w->stages);
-    if (held == NULL || !ru_pipe_flows_on(w->schedule)) {
-        return RU_OK;
+    uint32_t owner = rui_pipe_owner(w);
+    bool last = true;
+    for (uint32_t i = 0; i < w->stages.n_edges && ru_pipe_flows_on(w->schedule); i++) {
+        const ru_stage_edge *e = &w->stages.edges[i];
+        last = last && (!e->held || (e->to + 1 == w->stages.n && e->from == owner));
     }
-    bool two = w->schedule == RU_PIPE_SCHEDULE_2BW, last = true;
-    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
-        last = last && (!w->stages.edges[i].held || w->stages.edges[i].to + 1 == w->stages.n);
-    }
-    return two && last
-               ? RU_OK
-               : RU_FAIL(err, RU_E_CONFIG,
-                         "train.pipeline.schedule is %s, and several stages use '%.80s', of which "
-                         "late gradients would leave each another value; take flush%s, set "
-                         "model.tie: false, or cut so that one stage has all layers that use it",
-                         ru_pipe_schedule_names[w->schedule], held,
-                         two ? ", let only one stage and the last one use it" : ", gpipe or 2bw");
+    return last ? RU_OK
+                : RU_FAIL(err, RU_E_CONFIG,
+                          "train.pipeline.schedule is %s, and several stages use '%.80s', which "
+                          "late gradients allow for one stage and the last one; take flush, set "
+                          "model.tie: false, or cut so that no other stage uses it",
+                          ru_pipe_schedule_names[w->schedule], held);
 }
 
 /* Without gradients from later stages a stage would run ahead of them without end. */

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "env/process/memory.h"
 #include "train/driver/keep.h"
 #include "train/driver/op_facts.h"
 #include "train/worker/worker_pipe_impl.h"
@@ -218,6 +219,21 @@ rui_pipe_part *rui_pipe_own(const rui_pipe_worker *w, uint32_t stage)
     return NULL;
 }
 
+/* Slots have the activations: of the memory of `home` between its first gradient and its inputs
+ * only sums of gradients are touched. On large pages that would be most of it. */
+static void keep_small(rui_pipe_worker *w)
+{
+    const ru_exe_grad *g;
+    uint32_t n = ru_exe_grads(w->at->home, &g);
+    uint8_t *from = n > 0 ? g[0].data : NULL, *to = ru_exe_input(w->at->home, own(w)->step.lr);
+    for (uint32_t k = 1; k < n; k++) {
+        from = (uint8_t *)g[k].data < from ? g[k].data : from;
+    }
+    if (from != NULL && to > from) {
+        ru_memory_small(from, to - from);
+    }
+}
+
 /* The executables of the part under way, with its state. */
 static ru_status open_part(rui_pipe_worker *w, ru_err *err)
 {
@@ -232,6 +248,9 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
     RU_TRY(open_exe(w, NULL, false, &p->home, err));
     RU_TRY(c->on && !c->whole ? open_exe(w, p->home, true, &p->before, err) : RU_OK);
     bool alone = w->micro == 1 && !c->on; /* nothing is added up */
+    if (!alone) {
+        keep_small(w);
+    }
     for (uint32_t k = 0; k < w->n_exes; k++) {
         ru_exe *share = k < w->n_slots ? p->home : p->before; /* even and odd versions */
         p->slot[k] = alone ? p->home : NULL;
@@ -292,8 +311,7 @@ static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
     c->whole = c->on && w->schedule != RU_PIPE_SCHEDULE_2BW;
     w->n_slots = c->whole ? late(w) + 1 : c->ahead;
     w->n_exes = c->on && !c->whole ? 2 * w->n_slots : w->n_slots;
-    RU_TRY(w->t.job->train.pipeline.recompute && !c->on && w->n_slots > 1 ? rui_redo_open(w, err)
-                                                                          : RU_OK);
+    RU_TRY(w->t.job->train.pipeline.recompute && w->n_slots > 1 ? rui_redo_open(w, err) : RU_OK);
     c->order = RU_NEW(w->arena, ru_pipe_act, c->n);
     if (c->order == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
@@ -334,7 +352,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
     RU_TRY(rui_news_open(w, err));
     size_sums(w);
     RU_TRY(rui_flows_open(w, err));
-    return rui_pipe_tell_memory(w, err);
+    return rui_pipe_check_memory(w, err);
 }
 
 /* -- one part of a step ------------------------------------------------------------------------ */
@@ -520,7 +538,7 @@ static ru_status one_part(rui_pipe_worker *w, int64_t step, ru_pipe_act act, uin
     w->at = &w->parts[act.part];
     w->turn = (rui_pipe_turn){.round = (uint32_t)(step - w->first_step),
                               .micro = act.micro,
-                              .slot = w->course.kept != NULL ? 0 : slot};
+                              .slot = w->course.kept != NULL && !w->course.on ? 0 : slot};
     ru_time begun = ru_clock_now();
     RU_TRY(act.back ? backward(w, slot, first, &args, err) : forward(w, slot, first, &args, err));
     ru_rec_span(w->t.recorder, act.back ? w->names.backward : w->names.forward, begun.ns,
@@ -539,20 +557,19 @@ static bool drains(const rui_pipe_worker *w, int64_t step)
            (t->test_set != NULL && rui_trainer_eval_between(t, &from, &to));
 }
 
-/* Part of what flows on: `at` as `gone` counts. Of 2bw step t uses the weights after t - 1 updates,
- * and the first one after a drain those after all. */
+/* Part of what flows on: `at` as `gone` counts. Step t uses the weights after t updates but those
+ * by which a stage is late, and after a drain those after all. What the last stage uses of another
+ * one is late as it is there. */
 static ru_status part_on(rui_pipe_worker *w, int64_t at, bool back, ru_err *err)
 {
     const rui_pipe_course *f = &w->course;
     uint32_t m = w->seats.workers[w->parts[0].stage], k = (uint32_t)(at % f->own);
     uint32_t slot = (uint32_t)(at % w->n_slots);
     int64_t step = at / f->own;
-    if (!f->whole) {
-        int64_t from = step > f->drained ? step - 1 : step;
-        uint32_t updates = (uint32_t)(from - w->first_step);
-        slot += updates % 2 * w->n_slots;
-        RU_TRY(back ? RU_OK : rui_news_take(w, updates, err));
-    }
+    int64_t from = step - ru_pipe_late(w->schedule, rui_pipe_owner(w), w->stages.n);
+    uint32_t updates = (uint32_t)((from > f->drained ? from : f->drained) - w->first_step);
+    slot += f->whole ? 0 : updates % 2 * w->n_slots;
+    RU_TRY(back ? RU_OK : rui_news_take(w, updates, err));
     const ru_pipe_act act = {.micro = k * m + w->seats.replica, .back = back};
     return one_part(w, step, act, slot, k == 0, err);
 }
@@ -687,6 +704,7 @@ static ru_status work(rui_pipe_worker *w, ru_err *err)
     w->seats.own = w->told.seat;
     RU_TRY(open_stage(w, err));
     RU_TRY(leads(w) ? rui_pipe_lead_open(w, err) : RU_OK);
+    rui_pipe_tell_memory(w);
     rui_trainer_record(&w->t);
     rui_pipe_say(w, (rui_pipe_event){.word = RUI_PIPE_SAY_READY});
     RU_TRY(wait_for(w, &w->told.go));

@@ -78,10 +78,11 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
-int64_t rui_flows_bytes(const rui_pipe_worker *w)
+int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states)
 {
-    int64_t sum = 0;
-    for (uint32_t k = 0; k < w->plan.fill; k++) { /* the others are gone before the first step */
+    int64_t sum = 0; /* behind the states are those that are gone before the first step */
+    uint32_t from = states ? w->plan.state : 0, to = states ? w->plan.fill : w->plan.state;
+    for (uint32_t k = from; k < to; k++) {
         sum += w->flows[k].bytes * w->flows[k].ahead;
     }
     return sum;

@@ -89,6 +89,7 @@ typedef struct rui_pipe_plan {
     uint32_t state; /* of stage 0 */
     uint32_t fill;  /* of the first worker: the state with which it begins */
     int64_t *bytes; /* [n_links] of a piece; 0: unused */
+    int64_t memory; /* that steps need */
 } rui_pipe_plan;
 
 /* The micro-batch under way. */
@@ -220,7 +221,8 @@ typedef struct rui_pipe_worker {
 
 /* worker_pipe_flow.c: compute thread */
 RU_MUST_USE ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err);
-int64_t rui_flows_bytes(const rui_pipe_worker *w);
+/* Of pieces, or of the messages with states, which nothing touches before the first is sent. */
+int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states);
 void rui_flows_close(rui_pipe_worker *w);
 /* A piece leaves: copied. RU_E_CANCELLED: the job is over. */
 RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number,
@@ -247,10 +249,11 @@ RU_MUST_USE ru_status rui_pipe_list_placed(rui_pipe_worker *w, ru_err *err);
 void rui_pipe_compute(void *self);
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
 
-/* worker_pipe_memory.c: compute thread. What `rubato explain` shows of it; more than the job or the
- * control group allows is refused. */
-RU_MUST_USE ru_status rui_pipe_tell_memory(rui_pipe_worker *w, ru_err *err);
-/* train.recompute: one executable for all micro-batches on their way. */
+/* worker_pipe_memory.c: compute thread. More than the job or the control group allows is refused.
+ */
+RU_MUST_USE ru_status rui_pipe_check_memory(rui_pipe_worker *w, ru_err *err);
+void rui_pipe_tell_memory(rui_pipe_worker *w); /* what `rubato explain` shows of it */
+/* train.recompute: activations of one micro-batch for all on their way. */
 RU_MUST_USE ru_status rui_redo_open(rui_pipe_worker *w, ru_err *err);
 /* Before the forward part: its inputs are kept. Before the backward part: they are put back, and
  * the forward part runs again, with the same masks, unless no other one ran since. */
@@ -265,7 +268,9 @@ RU_MUST_USE ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err);
  * by */
 RU_MUST_USE ru_status rui_pipe_norm(rui_pipe_worker *w, uint32_t round);
 
-/* worker_pipe_news.c: compute thread; `round` counts the steps of this process */
+/* worker_pipe_news.c: the stage that updates parameters of several stages; 0: there are none. */
+uint32_t rui_pipe_owner(const rui_pipe_worker *w);
+/* Compute thread; `round` counts the steps of this process. */
 RU_MUST_USE ru_status rui_news_open(rui_pipe_worker *w, ru_err *err);
 RU_MUST_USE ru_status rui_news_give(rui_pipe_worker *w, uint32_t round, ru_err *err);
 /* Those of all steps before `round` that were not taken yet. */

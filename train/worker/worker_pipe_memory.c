@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "env/process/memory.h"
+#include "train/driver/eval.h"
+#include "train/pipe/meter.h"
 #include "train/pipe/units.h"
 #include "train/worker/worker_pipe_impl.h"
 
@@ -53,19 +55,25 @@ ru_status rui_redo_open(rui_pipe_worker *w, ru_err *err)
     for (uint32_t k = 0; k < w->n_slots; k++) {
         c->kept[k] = at + k * bytes;
     }
-    w->n_exes = 1;
+    w->n_exes = c->on ? w->n_exes : 1;
     return RU_OK;
 }
 
-/* Of the executable, from or into the memory of a slot. */
+/* The executable of a slot: the only one; where slots have weights of their own, its own one. */
+static ru_exe *exe_of(const rui_pipe_worker *w, uint32_t slot)
+{
+    return w->parts[0].slot[w->course.on ? slot : 0];
+}
+
+/* Of the executable, from or into the memory of a slot; of 2bw two of them share it. */
 static void move(rui_pipe_worker *w, uint32_t slot, bool back)
 {
-    uint8_t *at = w->course.kept[slot];
+    uint8_t *at = w->course.kept[slot % w->n_slots];
     for (uint32_t k = 0; k < w->stages.n_edges + 2; k++) {
         ru_value_id v = input_of(w, k);
         if (v.v != 0) {
             const ru_graph *g = &w->stages.at[w->parts[0].stage].step.graph;
-            void *in = ru_exe_input(w->parts[0].slot[0], v);
+            void *in = ru_exe_input(exe_of(w, slot), v);
             size_t n = (size_t)ru_type_bytes(&g->values[v.v].type);
             memcpy(back ? in : at, back ? at : in, n);
             at += input_bytes(w, v);
@@ -73,11 +81,22 @@ static void move(rui_pipe_worker *w, uint32_t slot, bool back)
     }
 }
 
+/* From now on the activations are those of this slot. Slots with weights of their own have
+ * executables of their own, of which the others give their memory back. */
+static void begin(rui_pipe_worker *w, uint32_t slot)
+{
+    rui_pipe_course *c = &w->course;
+    if (c->on && c->fresh != slot) {
+        ru_exe_rest(exe_of(w, c->fresh));
+    }
+    c->fresh = slot;
+}
+
 void rui_redo_keep(rui_pipe_worker *w, uint32_t slot)
 {
     if (w->course.kept != NULL) {
         move(w, slot, false);
-        w->course.fresh = slot;
+        begin(w, slot);
     }
 }
 
@@ -87,10 +106,10 @@ ru_status rui_redo(rui_pipe_worker *w, uint32_t slot, const ru_run_args *args, r
     if (c->kept == NULL || c->fresh == slot) {
         return RU_OK;
     }
+    begin(w, slot);
     move(w, slot, true);
-    c->fresh = slot;
     c->redo = true;
-    ru_status st = ru_exe_phase(w->at->slot[0], RU_PHASE_FORWARD, args, err);
+    ru_status st = ru_exe_phase(exe_of(w, slot), RU_PHASE_FORWARD, args, err);
     c->redo = false;
     return st;
 }
@@ -115,15 +134,17 @@ static int64_t part_bytes(const rui_pipe_worker *w)
     }
     for (uint32_t k = 0; k < w->n_exes; k++) {
         ru_exe_stats_get(w->at->slot[k], &s);
-        sum += s.arena_bytes + s.scratch_bytes + s.io_bytes;
+        bool rests = k > 0 && w->course.kept != NULL; /* while another one runs */
+        sum += rests ? 0 : s.arena_bytes + s.scratch_bytes + s.io_bytes;
         sum += w->at->slot[k] != home ? s.state_bytes : 0;
     }
     return sum;
 }
 
-/* More than the job or the control group allows is refused before the first step. */
-static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, const char *part,
-                              ru_err *err)
+/* Of steps beside the messages, which the first evaluation or checkpoint needs; more than the job
+ * or the control group allows is refused before the first step. */
+static ru_status refuse_more(rui_pipe_worker *w, int64_t all, int64_t largest, const char *part,
+                             ru_err *err)
 {
     int64_t most = ru_units_memory(w->t.job);
     bool said = most > 0;
@@ -142,13 +163,11 @@ static ru_status check_memory(rui_pipe_worker *w, int64_t all, int64_t largest, 
                           (long long)most, w->seats.called);
 }
 
-ru_status rui_pipe_tell_memory(rui_pipe_worker *w, ru_err *err)
+ru_status rui_pipe_check_memory(rui_pipe_worker *w, ru_err *err)
 {
-    int64_t weights = 0, all = 0, largest = 0;
+    int64_t all = rui_flows_bytes(w, false) + kept_bytes(w), largest = 0;
     const char *part = "";
-    char text[96];
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
-        const ru_graph *g = &w->stages.at[w->at->stage].step.graph;
         int64_t bytes = part_bytes(w);
         bool more = bytes > largest;
         part = !more                   ? part
@@ -156,16 +175,25 @@ ru_status rui_pipe_tell_memory(rui_pipe_worker *w, ru_err *err)
                                        : w->stages.at[w->at->stage].first;
         largest = more ? bytes : largest;
         all += bytes;
-        for (uint32_t v = 1; v < g->n_values; v++) {
-            bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
-            weights += is ? ru_type_bytes(&g->values[v].type) : 0;
-        }
     }
     w->at = w->parts;
-    all += rui_flows_bytes(w) + kept_bytes(w);
-    (void)snprintf(text, sizeof text, "%u %lld %lld",
+    w->plan.memory = all;
+    return refuse_more(w, all + rui_flows_bytes(w, true), largest, part, err);
+}
+
+void rui_pipe_tell_memory(rui_pipe_worker *w)
+{
+    int64_t weights = 0, saves = rui_flows_bytes(w, true);
+    char text[128];
+    for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts; p++) {
+        weights += rui_meter_bytes(&w->stages.at[p->stage].step.graph, RU_ROLE_PARAM);
+    }
+    for (uint32_t k = 0; k < w->stages.n && w->t.ckpt != NULL; k++) { /* the copy that is written */
+        saves += w->state_bytes[k];
+    }
+    saves += w->t.eval != NULL ? ru_eval_bytes(w->t.eval) : 0;
+    (void)snprintf(text, sizeof text, "%u %lld %lld %lld",
                    ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
-                   (long long)all);
+                   (long long)w->plan.memory, (long long)saves);
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
-    return check_memory(w, all, largest, part, err);
 }

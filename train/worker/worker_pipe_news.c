@@ -1,7 +1,18 @@
 /* Parameters that several stages have (train/model/stage.h), on the compute thread: the stage that
- * updates one gives its new value after each step, the others take it before the next one; of 2bw
- * before the first part that uses it. */
+ * updates one gives its new value after each step, the others take it before the next one; of
+ * schedules that flow on before the first part that uses it, which is as late as that stage. */
 #include "train/worker/worker_pipe_impl.h"
+
+/* The stage that updates them; 0: there are none. */
+uint32_t rui_pipe_owner(const rui_pipe_worker *w)
+{
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
+        if (w->stages.edges[i].held) {
+            return w->stages.edges[i].from;
+        }
+    }
+    return 0;
+}
 
 /* Memory in which parameters go from one part of this worker to another. */
 ru_status rui_news_open(rui_pipe_worker *w, ru_err *err)
