@@ -4,14 +4,14 @@
 
 void ru_params_meter_begin(ru_params_meter *m)
 {
-    if (m->depth++ == 0) {
+    if (m->depth++ == 0 && m->timed) {
         m->since_ns = ru_clock_cpu_ns();
     }
 }
 
 void ru_params_meter_end(ru_params_meter *m)
 {
-    if (--m->depth == 0) {
+    if (--m->depth == 0 && m->timed) {
         m->cpu_ns += ru_clock_cpu_ns() - m->since_ns;
     }
 }

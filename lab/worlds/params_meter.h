@@ -9,6 +9,7 @@
 typedef struct ru_params_meter {
     const ru_link_user *inner;
     ru_link_user outer;
+    bool timed;     /* else frames alone: the clock is two calls of the kernel for each message */
     uint32_t depth; /* calls that are inside each other count once */
     int64_t since_ns;
     int64_t cpu_ns, frames; /* frames: that arrived */

@@ -503,6 +503,7 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
     (void)snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
     RU_TRY(ru_node_open(&o, &p->process.arena, &p->node, err));
     const ru_link_user *user = ru_node_link_user(p->node);
+    w->meter.timed = job->timed;
     ru_sim_process_user(&p->process, k == 0 ? ru_params_meter_link(&w->meter, user) : user);
     const ru_engine_options eo = {.ops = &w->ops,
                                   .app = &w->app,

@@ -67,6 +67,7 @@ typedef struct ru_params_job {
     bool leader_leaves;                         /* ... the first one instead */
     ru_sim_chaos chaos;                         /* rates; until ns 0: none */
     int64_t limit_ns;                           /* virtual time; 0: 120 s */
+    bool timed;                                 /* first_cpu_ns is wanted */
     bool log;                                   /* lines of all processes to stderr */
 } ru_params_job;
 

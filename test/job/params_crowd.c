@@ -21,6 +21,7 @@ int main(int argc, char **argv)
                          .clocks = clocks,
                          .rule = RU_APP_ADAGRAD,
                          .task_ns = 300000000,
+                         .timed = true,
                          .stages = RU_ENGINE_STAGES + RU_STAGE_TWO};
     for (uint32_t k = 0; k < 2; k++) {
         ru_params_result r;
