@@ -82,10 +82,9 @@ void ru_corun_request(ru_corun *c, double predicted_s, double lost_s)
     if (c->n_ratios % RU_CORUN_EVERY != 0) {
         return;
     }
-    double sorted[RU_CORUN_KEPT];
+    double of[RU_CORUN_KEPT];
     uint32_t n = c->n_ratios < RU_CORUN_KEPT ? c->n_ratios : RU_CORUN_KEPT;
-    memcpy(sorted, c->ratio, n * sizeof *sorted);
-    ru_sort_f64(sorted, n);
-    double q = ru_quantile_sorted(sorted, n, 1 - c->level, RU_QUANTILE_RANK);
+    memcpy(of, c->ratio, n * sizeof *of);
+    double q = ru_quantile_select(of, n, 1 - c->level, RU_QUANTILE_RANK);
     c->margin = fmin(fmax(q, 1), MARGIN_MAX);
 }

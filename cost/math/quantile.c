@@ -85,6 +85,43 @@ double ru_quantile_sorted(const double *v, uint32_t n, double q, ru_quantile_kin
     return v[rank < 1 ? 0 : (uint32_t)rank - 1];
 }
 
+/* Into v[k] what a sort would put there; nothing larger before it, nothing smaller behind it. The
+ * part that holds the place k is divided by the value there, until it is one value. */
+static void put_at(double *v, int64_t n, int64_t k)
+{
+    for (int64_t first = 0, last = n - 1; first < last;) {
+        double by = v[k];
+        int64_t i = first, j = last;
+        while (i <= j) {
+            while (v[i] < by) {
+                i++;
+            }
+            while (by < v[j]) {
+                j--;
+            }
+            if (i <= j) {
+                double t = v[i];
+                v[i++] = v[j];
+                v[j--] = t;
+            }
+        }
+        first = j < k ? i : first;
+        last = k < i ? j : last;
+    }
+}
+
+double ru_quantile_select(double *v, uint32_t n, double q, ru_quantile_kind kind)
+{
+    RU_CHECK(n >= 1 && q >= 0 && q <= 1);
+    int64_t low = (int64_t)floor(q * (n - 1)) - (kind == RU_QUANTILE_RANK ? 1 : 0);
+    low = low > 0 ? low : 0;
+    put_at(v, n, low);
+    for (int64_t k = low + 1; k < n && k < low + 3; k++) { /* the neighbours that it may look at */
+        put_at(v + k, n - k, 0);
+    }
+    return ru_quantile_sorted(v, n, q, kind);
+}
+
 static ru_status check_sample(const double *v, uint32_t n, double q, ru_err *err)
 {
     if (n == 0) {

@@ -22,7 +22,9 @@ void ru_sort_order_f64(const double *key, uint32_t *order, uint32_t n);
 
 /* Quantile of a rising sample. 0 <= q <= 1, n >= 1. */
 double ru_quantile_sorted(const double *v, uint32_t n, double q, ru_quantile_kind kind);
-/* The same of a sample in any order. Errors: RU_E_ARG (empty, NaN, q), RU_E_LIMIT (scratch). */
+/* The same of a sample in any order, which it changes: O(n) in place of a sort. */
+double ru_quantile_select(double *v, uint32_t n, double q, ru_quantile_kind kind);
+/* The same, unchanged. Errors: RU_E_ARG (empty, NaN, q), RU_E_LIMIT (scratch). */
 RU_MUST_USE ru_status ru_quantile(const double *v, uint32_t n, double q, ru_quantile_kind kind,
                                   ru_arena *scratch, double *out, ru_err *err);
 

@@ -36,6 +36,26 @@ static void sorting_orders_and_is_stable(void **state)
     }
 }
 
+static void a_place_needs_no_sort(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    double v[N], sorted[N];
+    ru_rng r = ru_rng_from(ru_test_seed(), 4);
+    for (uint32_t turn = 0; turn < 2000; turn++) {
+        uint32_t n = 1 + ru_rng_below(&r, turn % 2 == 0 ? 8 : N),
+                 values = 1 + ru_rng_below(&r, 500);
+        double q = turn % 5 == 0 ? 0.25 * ru_rng_below(&r, 5) : 1e-3 * ru_rng_below(&r, 1001);
+        for (uint32_t i = 0; i < n; i++) {
+            v[i] = sorted[i] = ru_rng_below(&r, values);
+        }
+        ru_sort_f64(sorted, n);
+        for (ru_quantile_kind k = RU_QUANTILE_LINEAR; k <= RU_QUANTILE_RANK; k++) {
+            assert_true(ru_quantile_select(v, n, q, k) == ru_quantile_sorted(sorted, n, q, k));
+        }
+    }
+}
+
 static void quantiles_of_samples(void **state)
 {
     (void)state;
@@ -110,4 +130,5 @@ static void conformal_bounds_cover(void **state)
 }
 
 RU_TESTS(cost_quantile, cmocka_unit_test(sorting_orders_and_is_stable),
-         cmocka_unit_test(quantiles_of_samples), cmocka_unit_test(conformal_bounds_cover))
+         cmocka_unit_test(a_place_needs_no_sort), cmocka_unit_test(quantiles_of_samples),
+         cmocka_unit_test(conformal_bounds_cover))

@@ -73,11 +73,10 @@ ru_status ru_gate_init(ru_gate *g, const ru_gate_in *in, ru_arena *arena, ru_err
 
 static void new_tail(ru_gate *g)
 {
-    double sorted[RU_GATE_LATENCIES];
+    double of[RU_GATE_LATENCIES];
     uint32_t n = g->n_latencies < RU_GATE_LATENCIES ? g->n_latencies : RU_GATE_LATENCIES;
-    memcpy(sorted, g->latency, n * sizeof *sorted);
-    ru_sort_f64(sorted, n);
-    g->tail_s = ru_quantile_sorted(sorted, n, g->in.quantile, RU_QUANTILE_LINEAR);
+    memcpy(of, g->latency, n * sizeof *of);
+    g->tail_s = ru_quantile_select(of, n, g->in.quantile, RU_QUANTILE_LINEAR);
     g->budget_s = KEEP * (g->in.goal - 1) * g->tail_s;
 }
 
