@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "comm/member/among.h"
 #include "lab/job_impl.h"
 
 enum { MANY = 16, ALL_EVERY = 4096 /* events, in a job of many processes */ };
@@ -221,7 +222,8 @@ static bool majority_lives(const rui_simjob *j)
         ru_member_facts f;
         ru_member_facts_get(ru_node_member(n->node), &f);
         newest = newest == NULL || v->epoch > newest->epoch ? v : newest;
-        sure = sure && (f.sure || !rui_simjob_votes(j, n));
+        const ru_member_info *self = ru_member_among(v->at, v->n, n->id);
+        sure = sure && (f.sure || self == NULL || self->no_vote);
     }
     for (uint32_t k = 0; k < j->n && newest != NULL; k++) {
         const rui_simjob_node *n = &j->nodes[k];

@@ -75,7 +75,8 @@ typedef struct ru_member_info {
     uint32_t capacity; /* cores; at most RU_MEMBER_CAPACITY_MAX */
     ru_tier tier;
     bool no_vote; /* counts in no quorum and never leads, so that all such members may vanish at
-                     once; the founder votes. The same as long as the process lives */
+                     once; the founder votes. When nobody who votes stays, all who stay get a vote,
+                     and keep it */
 } ru_member_info;
 
 typedef struct ru_view {
@@ -150,8 +151,8 @@ typedef struct ru_member_wanted {
 void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
 /* Leader only: did this member ask to leave? Who goes without is lost. */
 bool ru_member_leaves(const ru_member *m, ru_node_id node);
-/* Leader only: propose a view of these members (a subset of wanted in its order, with a voter in
- * it, or the same again with another blob). It is installed when RU_MEMBER_VIEW comes, here and
+/* Leader only: propose a view of these members (a subset of wanted in its order, or the same again
+ * with another blob). It is installed when RU_MEMBER_VIEW comes, here and
  * elsewhere: at once when no other member must agree, else a round trip later. false: nothing is
  * proposed, and a log line says why: this process does not lead, waits for promises, has proposed
  * another view, or one of the nodes is no longer wanted. A leader then gets RU_MEMBER_CHANGE

@@ -274,7 +274,7 @@ struct ru_member {
     bool lead_wait;       /* leads by its predecessor's view: waits for statuses before LEAD */
     bool pending;         /* own proposal under way: next.epoch */
     uint32_t votes, lost; /* voters that accepted the proposal; that are gone or given up */
-    bool next_adds;       /* the proposal has new members */
+    bool next_adds;       /* the proposal has new members, or new voters */
     bool recheck;         /* somebody whose vote was awaited was given up */
     uint32_t change_dead, change_leaving, change_joining; /* as last told to the owner */
     bool change_told;
@@ -343,6 +343,8 @@ static inline bool rui_m_in_line(const ru_member *m, uint32_t rank)
 {
     return rank < m->line_end && !m->view.at[rank].no_vote;
 }
+/* Of a view that is made: if nobody votes, all do from now on. */
+void rui_m_voters(ru_member_info *at, uint32_t n);
 const char *rui_m_address(const ru_member *m, ru_node_id node); /* NULL: unknown */
 typedef bool (*rui_m_vote)(const ru_member *m, ru_node_id node);
 /* Do those voters of the list for which `vote` holds make a quorum? Asked by voters only. */

@@ -30,7 +30,6 @@ bool rui_m_wants(const ru_member *m, ru_node_id node)
 
 typedef struct counts {
     uint32_t n, dead, leaving, joining;
-    uint32_t voters; /* of the n */
 } counts;
 
 /* May it be in the next view? */
@@ -50,16 +49,12 @@ static counts count(const ru_member *m)
         bool leaves =
             is_self(m, node) ? m->leaving : p != NULL && p->leaving && !p->dead && !p->gone;
         c.n += wants;
-        c.voters += wants && rui_m_votes(m, i);
         c.leaving += leaves;
         c.dead += !wants && !leaves;
     }
     c.n += m->view.n == 0;
-    c.voters += m->view.n == 0;
     for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        bool joins = may_join(m, p) && c.n + c.joining < m->opt.n_max;
-        c.joining += joins;
-        c.voters += joins && !rui_m_peer_joiner(m, p)->no_vote;
+        c.joining += may_join(m, p) && c.n + c.joining < m->opt.n_max;
     }
     c.n += c.joining;
     return c;
@@ -114,6 +109,7 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into)
     for (uint32_t i = 0; i < joined; i++) {
         m->wanted[n + i].number = first + (m->view.n == 0) + i;
     }
+    rui_m_voters(m->wanted, n + joined);
     *into = (ru_member_wanted){.at = m->wanted,
                                .n = n + joined,
                                .n_dead = c.dead,
@@ -121,16 +117,13 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into)
                                .n_joining = joined};
 }
 
-/* Everybody who votes wants to leave: there is no view to install, the job is over. Who wants to
- * stay is told by an epoch that no view will have. */
+/* Everybody wants to leave: there is no view to install, the job is over. */
 static void all_leave(ru_member *m, ru_effects *fx)
 {
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         if (p->rank != RUI_M_NONE && p->up) {
-            bool stays = !p->leaving && !rui_m_votes(m, p->rank);
-            const char *why = stays ? "all members that vote have left" : "it left";
             uint8_t buf[RUI_SMALL_MAX];
-            int64_t n = rui_m_put_out(buf, sizeof buf, m->view.epoch + (stays ? 1 : 0), why);
+            int64_t n = rui_m_put_out(buf, sizeof buf, m->view.epoch, "it left");
             p->told_at = m->now;
             ru_fx_send(fx, p->node, RUI_M_OUT, buf, n);
         }
@@ -145,7 +138,7 @@ void rui_m_change_check(ru_member *m, bool again, ru_effects *fx)
         return;
     }
     counts c = count(m);
-    if (c.voters == 0) {
+    if (c.n == 0) {
         all_leave(m, fx);
         return;
     }
@@ -184,22 +177,25 @@ bool ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const 
     ru_member_wanted w;
     ru_member_wanted_get(m, &w);
     uint32_t k = 0, number = m->number_next;
-    ru_node_id lead = {0}; /* this process, else the oldest voter */
     for (uint32_t i = 0; i < w.n && k < n; i++) {
         if (ru_node_is(w.at[i].node, nodes[k])) {
             m->next.at[k] = w.at[i];
             bool fresh = rui_m_rank(m, nodes[k]) == RUI_M_NONE;
             m->next.at[k].number = fresh ? number++ : w.at[i].number;
-            bool leads = !w.at[i].no_vote && (lead.v == 0 || is_self(m, nodes[k]));
-            lead = leads ? nodes[k] : lead;
             k++;
         }
     }
-    if (k < n || lead.v == 0) {
+    if (k < n) {
         rui_m_change_check(m, true, fx);
-        return not_proposed(fx, n, k < n ? "one of them is gone" : "none of them has a vote");
+        return not_proposed(fx, n, "one of them is gone");
     }
     m->next.n = n;
+    rui_m_voters(m->next.at, n);
+    ru_node_id lead = {0}; /* this process, else the oldest voter */
+    for (uint32_t i = 0; i < n; i++) {
+        bool leads = !m->next.at[i].no_vote && (lead.v == 0 || is_self(m, nodes[i]));
+        lead = leads ? nodes[i] : lead;
+    }
     uint32_t epoch = m->elect ? m->ballot : m->view.epoch + 1;
     rui_m_propose(m, epoch, lead, blob, blob_bytes, fx);
     return true;

@@ -135,6 +135,19 @@ void rui_m_ranks_build(ru_member *m)
     }
 }
 
+/* All, since none of them is more reliable than another: one voter alone would take the job with it
+ * when its machine is taken away. */
+void rui_m_voters(ru_member_info *at, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && at[i].no_vote) {
+        i++;
+    }
+    for (uint32_t k = 0; i == n && k < n; k++) {
+        at[k].no_vote = false;
+    }
+}
+
 const char *rui_m_address(const ru_member *m, ru_node_id node)
 {
     uint32_t rank = rui_m_rank(m, node);

@@ -78,6 +78,7 @@ static bool apply(const ru_member *m, const rui_m_view_head *h, ru_member_info *
         k++;
     }
     *n = k;
+    rui_m_voters(into, k);
     return removed == h->n_removed && k == h->n_total;
 }
 
@@ -88,12 +89,15 @@ static bool fits(const ru_member *m, const rui_m_view_head *h)
         return false;
     }
     uint32_t n_old = h->base != 0 ? m->view.n : 0, removed = 0;
-    bool leader = false;
+    bool leader = false, votes = false, any = false; /* the leader; a vote of it, of anybody */
     for (uint32_t i = 0; i < n_old; i++) {
         if (removed < h->n_removed && ru_node_is(removed_at(h, removed), m->view.at[i].node)) {
             removed++;
         } else {
-            leader = leader || (rui_m_votes(m, i) && ru_node_is(m->view.at[i].node, h->leader));
+            bool leads = ru_node_is(m->view.at[i].node, h->leader);
+            leader = leader || leads;
+            votes = votes || (leads && rui_m_votes(m, i));
+            any = any || rui_m_votes(m, i);
         }
     }
     uint32_t last = n_old > 0 ? m->view.at[n_old - 1].number : 0;
@@ -105,9 +109,13 @@ static bool fits(const ru_member *m, const rui_m_view_head *h)
             return false;
         }
         last = info.number;
-        leader = leader || (!info.no_vote && ru_node_is(info.node, h->leader));
+        bool leads = ru_node_is(info.node, h->leader);
+        leader = leader || leads;
+        votes = votes || (leads && !info.no_vote);
+        any = any || !info.no_vote;
     }
-    return leader && removed == h->n_removed && n_old - removed + h->n_added == h->n_total;
+    return leader && votes == any && removed == h->n_removed &&
+           n_old - removed + h->n_added == h->n_total;
 }
 
 bool rui_m_next_decode(ru_member *m)
@@ -263,7 +271,8 @@ void rui_m_propose(ru_member *m, uint32_t epoch, ru_node_id leader, const void *
     m->votes = 0;
     m->next_adds = false;
     for (uint32_t i = 0; i < x->n && !m->next_adds; i++) {
-        m->next_adds = rui_m_rank(m, x->at[i].node) == RUI_M_NONE;
+        uint32_t rank = rui_m_rank(m, x->at[i].node);
+        m->next_adds = rank == RUI_M_NONE || (m->view.at[rank].no_vote && !x->at[i].no_vote);
     }
     rui_m_lost_count(m);
     rui_m_next_mark(m);
@@ -365,8 +374,8 @@ static bool vote_accepted(const ru_member *m, ru_node_id node)
     return ru_node_is(node, m->self.node) || (p != NULL && p->accepted == m->next.epoch);
 }
 
-/* A view with new members is in force only when no voter is left behind: one that knew nothing of
- * them and survives every other voter it knows would go on without them. */
+/* A view with new members, or new voters, is in force only when no voter is left behind: one that
+ * knew nothing of them and survives every other voter it knows would go on without them. */
 static bool left_behind(const ru_member *m)
 {
     for (uint32_t i = 0; m->next_adds && i < m->view.n; i++) {
@@ -497,7 +506,9 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
         rui_m_out(m, fx, "%s", m->leaving ? "it left" : "the others continued without it");
         return;
     }
-    m->self.number = m->view.at[rui_m_rank(m, m->self.node)].number;
+    const ru_member_info *self = &m->view.at[rui_m_rank(m, m->self.node)];
+    m->self.number = self->number;
+    m->self.no_vote = self->no_vote;
     role_after_view(m, own);
     ru_fx_local(fx, RU_MEMBER_VIEW, 0, NULL, 0);
     const rui_m_peer *lead = rui_m_peer_find(m, m->lead);

@@ -1,5 +1,5 @@
 /* Members without a vote: they count in no quorum and never lead, so all of them may vanish at
- * once; without voters nothing goes on, and all say so. */
+ * once. When all voters fail nothing goes on, and all say so; when they leave, the others vote. */
 #include <stdio.h>
 #include <string.h>
 
@@ -124,21 +124,53 @@ static void test_without_voters_nothing_goes_on(void **state)
     }
 }
 
+/* Who stays gets its vote: a majority of them goes on, and who joins later has none. */
 static void test_the_last_voter_leaves(void **state)
+{
+    (void)state;
+    enum { N = 7 };
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        world *w = job(
+            &(world_options){.seed = seed, .nodes = N, .no_vote = UINT64_MAX << 2, .refused = true},
+            N - 1, 100);
+        world_leave(w, 0);
+        if (seed % 2 == 0) { /* else both at once */
+            must(w, world_run_ms(w, 500));
+            settles_within_ms(w, 500);
+            assert_true(ru_member_leads(world_at(w, 1)->m));
+        }
+        world_leave(w, 1);
+        must(w, world_run_ms(w, 500));
+        settles_within_ms(w, 500);
+        assert_true(ru_member_leads(world_at(w, 2)->m));
+        world_start(w, N - 1, 2);
+        must(w, world_run_ms(w, 500));
+        settles_within_ms(w, 500);
+        const ru_view *v = ru_member_view(world_at(w, N - 1)->m);
+        assert_int_equal(v->n, N - 2);
+        for (uint32_t k = 0; k < v->n; k++) {
+            assert_true(v->at[k].no_vote == (k == v->n - 1));
+        }
+        lose(w, 2, N, UINT64_C(0x44), seed % 4 < 2); /* the leader, and the one without a vote */
+        settles_within_ms(w, 1600);
+        assert_true(ru_member_leads(world_at(w, 3)->m));
+        assert_int_equal(ru_member_view(world_at(w, 5)->m)->n, 3);
+        world_free(w);
+    }
+}
+
+static void test_all_leave(void **state)
 {
     (void)state;
     enum { N = 5 };
     world *w = job(&(world_options){.seed = 9, .nodes = N, .no_vote = UINT64_MAX << 2}, N, 100);
-    world_leave(w, 0);
+    for (uint32_t i = 0; i < N; i++) {
+        world_leave(w, i);
+    }
     must(w, world_run_ms(w, 500));
-    settles_within_ms(w, 500);
-    assert_true(ru_member_leads(world_at(w, 1)->m));
-    world_leave(w, 1);
-    must(w, world_run_ms(w, 300));
     for (uint32_t i = 0; i < N; i++) {
         assert_true(world_at(w, i)->out);
-        assert_string_equal(world_at(w, i)->why,
-                            i < 2 ? "it left" : "all members that vote have left");
+        assert_string_equal(world_at(w, i)->why, "it left");
     }
     world_free(w);
 }
@@ -215,6 +247,6 @@ static void test_replay_bulk(void **state)
 RU_TESTS(comm_member_vote, cmocka_unit_test(test_fifteen_of_sixteen_vanish),
          cmocka_unit_test(test_the_leader_goes_with_them),
          cmocka_unit_test(test_without_voters_nothing_goes_on),
-         cmocka_unit_test(test_the_last_voter_leaves), cmocka_unit_test(test_a_founder_votes),
-         cmocka_unit_test(test_a_big_job_loses_most), cmocka_unit_test(test_bulk_losses),
-         cmocka_unit_test(test_replay_bulk))
+         cmocka_unit_test(test_the_last_voter_leaves), cmocka_unit_test(test_all_leave),
+         cmocka_unit_test(test_a_founder_votes), cmocka_unit_test(test_a_big_job_loses_most),
+         cmocka_unit_test(test_bulk_losses), cmocka_unit_test(test_replay_bulk))

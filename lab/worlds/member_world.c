@@ -49,11 +49,6 @@ enum { FX_BYTES = 1 << 20 };
 static const uint32_t nobody = WORLD_NODES_MAX;
 static const int64_t exit_ns = 20000000; /* a process that is out ends soon */
 
-ru_node_id world_id(uint32_t i)
-{
-    return (ru_node_id){0x1000 + (uint64_t)i * 0x9e3779b1u};
-}
-
 static uint32_t node_from(ru_node_id id)
 {
     return (uint32_t)((id.v - 0x1000) / 0x9e3779b1u);
@@ -61,7 +56,7 @@ static uint32_t node_from(ru_node_id id)
 
 static bool votes(const world *w, uint32_t i)
 {
-    return (w->opt.no_vote >> i % 64 & 1) == 0;
+    return (w->opt.no_vote >> i % 64 & 1) == 0 || w->nodes[i].voter;
 }
 
 static side *side_of(world *w, uint32_t a, uint32_t b)
@@ -236,13 +231,18 @@ static void check_view(world *w, uint32_t i)
     if (v->epoch <= n->epoch) {
         breach(w, "epoch %u after %u at process %u", v->epoch, n->epoch, i);
     }
-    uint32_t number = 0;
+    uint32_t number = 0, voters = 0;
+    for (uint32_t k = 0; k < v->n; k++) {
+        voters += votes(w, node_from(v->at[k].node));
+    }
     for (uint32_t k = 0; k < v->n; k++) {
         if (v->at[k].number <= number) {
             breach(w, "numbers of view %u do not ascend", v->epoch);
         }
         number = v->at[k].number;
-        if (v->at[k].no_vote == votes(w, node_from(v->at[k].node))) {
+        uint32_t who = node_from(v->at[k].node);
+        w->nodes[who].voter = w->nodes[who].voter || voters == 0; /* then all do, and keep it */
+        if (v->at[k].no_vote ? (w->opt.no_vote >> who % 64 & 1) == 0 : !votes(w, who)) {
             breach(w, "view %u is wrong about the vote of its member %u", v->epoch, k);
         }
         if (v->at[k].node.v == v->leader.v && v->at[k].no_vote) {

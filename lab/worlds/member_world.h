@@ -39,6 +39,7 @@ typedef struct world_node {
     ru_member *m;
     ru_effects fx;
     bool started, alive, out, left, vanished;
+    bool voter;      /* it was given a vote */
     int32_t contact; /* whom it joined by; -1: founder */
     ru_time frozen_until;
     ru_time timer_at;
@@ -92,7 +93,10 @@ int64_t world_sends(const world *w);
 uint64_t world_hash(const world *w); /* of all events so far */
 const world_view *world_views(const world *w, uint32_t *n);
 int32_t world_leader(world *w); /* the living process that leads with the newest view; -1 */
-ru_node_id world_id(uint32_t i);
+static inline ru_node_id world_id(uint32_t i)
+{
+    return (ru_node_id){0x1000 + (uint64_t)i * 0x9e3779b1u};
+}
 /* Do all living members agree on a view of exactly the living, started, not leaving? */
 bool world_settled(world *w, char *why, size_t cap);
 

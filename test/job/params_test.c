@@ -572,6 +572,29 @@ static void test_notices_lose_nothing(void **s)
     }
 }
 
+/* The only reliable member, which leads and keeps all copies, leaves: the others go on from the
+ * checkpoint that it made, in the same processes, and one of them may die. */
+static void test_the_last_reliable_member_leaves(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        const ru_params_event events[] = {
+            {.ns = 300000000, .what = RU_PARAMS_LEAVE, .first = 0, .n = 1},
+            {.ns = 700000000, .what = RU_PARAMS_CRASH, .first = 2, .n = (uint32_t)(seed % 2)}};
+        ru_params_job job = staged;
+        ru_params_result r;
+        job.seed = seed;
+        job.event = events;
+        job.n_events = RU_ARRAY_LEN(events);
+        job.stages = RU_ENGINE_STAGES + RU_STAGE_ONE + (uint32_t)(seed % 3);
+        job.drive = seed % 5 == 4;
+        staged_run(&job, &r);
+        assert_int_equal(r.survivors, 6 - seed % 2); /* with the one that left */
+        assert_int_equal(r.from_copies, 0);
+        ru_params_result_fini(&r);
+    }
+}
+
 /* A member asks for the end of the job, and its leader dies before it hears of it, or a little
  * later; then all that is left of the job ends early, at one clock. */
 static void test_a_stop_outlives_the_leader(void **s)
@@ -659,6 +682,7 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_copies_of_those_who_die),
          cmocka_unit_test(test_deaths_between_close_and_commit),
          cmocka_unit_test(test_notices_lose_nothing),
+         cmocka_unit_test(test_the_last_reliable_member_leaves),
          cmocka_unit_test(test_a_stop_outlives_the_leader), cmocka_unit_test(test_staged_seeds),
          cmocka_unit_test(test_executors_wait_for_the_map),
          cmocka_unit_test(test_saved_shards_that_move), cmocka_unit_test(test_seeds),
