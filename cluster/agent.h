@@ -23,7 +23,6 @@ typedef struct ru_agent_options {
     uint32_t slots;     /* workers at one time */
     uint32_t threads;   /* of a worker */
     const char *listen; /* of workers: "127.0.0.1:0", or ":0" where other nodes join */
-    bool rented;        /* of a market: it may be taken away, and workers are told */
     bool leaves;        /* a stop signal is a notice: workers leave, then the agent ends */
     int64_t grace_ns;  /* after a notice the machine is gone: what lives then is killed; 0: never */
     bool own_accounts; /* workers run under the account of their user (cluster/account.h) */

@@ -349,7 +349,7 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
     } else if (o->resume) {
         argv[n++] = "--resume";
     }
-    if (a->opt->rented) {
+    if (o->rented) {
         argv[n++] = "--tier=rented";
     }
     p->agent = a;

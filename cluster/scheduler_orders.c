@@ -73,6 +73,18 @@ static uint32_t alive_on(const rui_scheduler *s, const ru_book_job *j, uint32_t 
     return n;
 }
 
+/* Is a worker of it on a node that no market takes away, and stays there? */
+static bool has_safe(const rui_scheduler *s, const ru_book_job *j)
+{
+    uint32_t own, stay = 0;
+    for (uint32_t k = 0; k < s->book.n_nodes && stay == 0; k++) {
+        if (s->book.nodes[k].market == 0) {
+            (void)alive_on(s, j, k, &own, &stay);
+        }
+    }
+    return stay > 0;
+}
+
 uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint32_t *ready,
                              const char **at)
 {
@@ -359,6 +371,7 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
         o->want = ends_of(s, j).lost ? 0 : own;
         return;
     }
+    o->rented = s->book.nodes[k].market > 0 && has_safe(s, j);
     uint32_t gets = grant > has ? grant - has : 0;
     gets = gets < *free ? gets : *free;
     *free -= gets;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { VERSION = 6 };
+enum { VERSION = 7 };
 
 static void put_text(ru_wire_out *o, const char *text)
 {
@@ -111,7 +111,8 @@ int64_t ru_cluster_orders_put(const ru_cluster_orders *s, void *into)
         ru_wire_put_u32(&o, p->want);
         ru_wire_put_u32(&o, p->rank_first);
         ru_wire_put_u32(&o, p->most);
-        ru_wire_put_u8(&o, (uint8_t)((p->found ? 1 : 0) | (p->resume ? 2 : 0) | (p->end ? 4 : 0)));
+        ru_wire_put_u8(&o, (uint8_t)((p->found ? 1 : 0) | (p->resume ? 2 : 0) | (p->end ? 4 : 0) |
+                                     (p->rented ? 8 : 0)));
         put_text(&o, p->join);
         put_text(&o, p->out);
         put_text(&o, p->token);
@@ -136,10 +137,11 @@ bool ru_cluster_orders_get(const void *data, int64_t size_bytes, ru_arena *arena
         p->want = ru_wire_u32(&in);
         p->rank_first = ru_wire_u32(&in);
         p->most = ru_wire_u32(&in);
-        uint8_t flags = get_flags(&in, 7);
+        uint8_t flags = get_flags(&in, 15);
         p->found = (flags & 1) != 0;
         p->resume = (flags & 2) != 0;
         p->end = (flags & 4) != 0;
+        p->rented = (flags & 8) != 0;
         p->join = get_text(&in, arena);
         p->out = get_text(&in, arena);
         p->token = get_text(&in, arena);

@@ -61,6 +61,8 @@ typedef struct ru_cluster_order {
     bool found;          /* the first worker here begins the job */
     bool resume;         /* ... from its checkpoint */
     bool end;            /* the whole job ends, with a checkpoint */
+    bool rented;         /* this node may be taken away, and a worker of the job is where none may:
+                            it is told, since those of an app are transient then */
     const char *join;    /* address of a worker of the job; "": none is known */
     const char *out, *token, *owner;
 } ru_cluster_order;

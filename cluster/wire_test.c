@@ -52,6 +52,7 @@ static void messages_come_back(void **state)
                                   .most = 8,
                                   .found = true,
                                   .end = true,
+                                  .rented = true,
                                   .join = "",
                                   .out = "/o",
                                   .token = "t",
@@ -59,7 +60,7 @@ static void messages_come_back(void **state)
     n = ru_cluster_orders_put(o, bytes);
     assert_true(n > 0 && ru_cluster_orders_get(bytes, n, &arena, p));
     assert_true(p->number == 5 && p->epoch == UINT64_MAX - 1 && p->at[0].found && p->at[0].end &&
-                !p->at[0].resume);
+                p->at[0].rented && !p->at[0].resume);
     assert_int_equal(p->at[0].want, 3);
     assert_string_equal(p->at[0].out, "/o");
     ru_rng rng = ru_rng_from(ru_test_seed(), 0);

@@ -93,10 +93,22 @@ mf: {rank: 4}
 JOB
 cluster cancel 2 >/dev/null
 waits_for cancelled field 2 state
-cluster submit films.yaml -w 3 >/dev/null
-waits_for 3 field 3 workers
+cluster submit films.yaml -w 5 >/dev/null
+waits_for 5 field 3 workers
 transients() { cat calm/jobs/3/log.* | grep -c 'joined on a transient machine'; }
-waits_for 2 transients
+waits_for 4 transients
+# The worker that has one leaves: the others get it, and go on in the same processes.
+others=$(pgrep -f -- "--out $work/calm/jobs/3 .*--tier=rented" | sort)
+cluster scale 3 4:5 >/dev/null
+cluster drain own >/dev/null
+led() { cat calm/jobs/3/log.* | grep -c 'worker [0-9]* leads now'; }
+waits_for 1 led
+clocks() { wc -l <calm/jobs/3/metrics.jsonl; }
+more() { (($(clocks) < $1)) || echo yes; }
+waits_for yes more $(($(clocks) + 20))
+[[ $(field 3 generation) == 1 ]] || fail "an app whose only voter left was started again: $(cluster explain 3)"
+for pid in $others; do kill -0 "$pid" || fail "worker $pid is gone"; done
+[[ $(wc -w <<<"$others") == 4 ]] || fail "there were $(wc -w <<<"$others") workers without a vote, not 4"
 cluster down
 [[ $failed -ne 0 ]] || echo "ok: paid hours"
 

@@ -148,7 +148,7 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
     const char *folder, *name = ru_cmd_text(in, "node");
     RU_TRY(begin(in, &folder, err));
     RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
-    rui_cluster_node n, rented;
+    rui_cluster_node n;
     if (name == NULL || !rui_cluster_node_of(&c, name, &n)) {
         return RU_FAIL(err, RU_E_USAGE, "the cluster in %s has no node '%s'; name one with --node",
                        folder, name != NULL ? name : "");
@@ -165,7 +165,6 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                           .slots = n.slots,
                           .threads = n.threads,
                           .listen = c.workers,
-                          .rented = rui_cluster_market_node(&c, name, &rented),
                           .leaves =
                               ru_cmd_flag(in, "leaves") || n.notice != RUI_NOTICE_NONE || n.leaves,
                           .grace_ns = n.grace_ns,
