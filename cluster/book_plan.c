@@ -19,6 +19,10 @@ static const int64_t starves_ns = 600 * INT64_C(1000000000);
  * stop and start in each round. So much heavier is one that runs; a job that waits loses a thousand
  * times what one that runs does, so this is a tenth of what a job has. */
 static const double goes_on = 1.0001;
+/* Short work first: a job that has measured its steps weighs (mean / what it has left)^rush, the
+ * mean that of all such jobs, as the replay has it (docs/policies/alloc.md). What is left is known
+ * to some tenths, so another job takes the place of one that runs only if it has much less. */
+static const double rush = 0.5, goes_on_rush = 1.1, left_max_s = 1e15;
 static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was measured */
 static const double demote_s = 57600;      /* of a journal that says nothing */
 /* A full search of a large cluster takes half a second. Between two of them a round begins with
@@ -158,6 +162,7 @@ static void put_job(const planner *p, uint32_t number, const ru_alloc_job *a, ru
     ru_json_f64(j, "service", a->service_s);
     ru_json_i64(j, "restarts", a->restarts);
     ru_json_f64(j, "remaining", a->remaining);
+    ru_json_f64(j, "left", a->left);
     ru_json_i64(j, "demoted", a->demoted);
     ru_json_open(j, "now", '[');
     for (uint32_t k = 0; k < a->n_now; k++) {
@@ -224,6 +229,7 @@ static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_
                 .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
             jobs[i].remaining = 0;
         }
+        jobs[i].left = jobs[i].remaining * jobs[i].model.batch_first;
         const uint32_t bounds[] = {slots, p->most[j->slot],
                                    ru_goodput_replicas_max(&jobs[i].model)};
         jobs[i].replicas = ru_book_request(j);
@@ -333,6 +339,19 @@ static uint32_t tries_of(const planner *p, const ru_alloc_job *jobs, uint32_t n)
     return p->brief ? tries : 0;
 }
 
+/* Seconds of one device that jobs have left, on the geometric mean of those that know; 0: none. */
+static double usual_left_s(const ru_alloc_job *jobs, uint32_t n)
+{
+    double sum = 0;
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double goodput = jobs[i].left > 0 ? ru_goodput_best(&jobs[i].model, 1, 1).goodput : 0;
+        sum += goodput > 0 ? log(jobs[i].left / goodput) : 0;
+        known += goodput > 0;
+    }
+    return known > 0 ? fmin(exp(sum / known), left_max_s) : 0;
+}
+
 /* Some jobs of one priority, by their numbers, on what is left. `weights`: NULL: all are alike. */
 static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, const double *weights,
                            ru_err *err)
@@ -342,8 +361,10 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, cons
         return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n);
     }
     put_facts(p, numbers, n, jobs);
+    const bool rushes = p->b->method == RU_ALLOC_POLLUX && !p->weighs; /* else users' weights */
     for (uint32_t i = 0; i < n && p->b->method == RU_ALLOC_POLLUX; i++) {
-        jobs[i].weight = (weights != NULL ? weights[i] : 1) * (jobs[i].n_now > 0 ? goes_on : 1);
+        jobs[i].weight = weights != NULL ? weights[i] : 1;
+        jobs[i].weight *= jobs[i].n_now == 0 ? 1 : rushes ? goes_on_rush : goes_on;
     }
     const double lost_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s;
     const ru_alloc_in in = {.jobs = jobs,
@@ -353,6 +374,8 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, cons
                             .power = -1,
                             .restart_s = seconds((int64_t)(1e9 * lost_s + 0.5)),
                             .hold_s = seconds((int64_t)fmin((double)hold_ns, 1e9 * lost_s / worth)),
+                            .decay_s = rushes ? usual_left_s(jobs, n) : 0,
+                            .rush = rushes ? rush : 0,
                             .spread_max = RU_BOOK_SPREAD_MAX,
                             .nodes_min = 1,
                             .nodes_max = p->b->n_nodes,
