@@ -264,6 +264,7 @@ static ru_status rows(bench *t, ru_err *err)
         RU_TRY(journal(t, "history", history, true, err));
     }
     RU_TRY(ru_bench_cluster_day(t->b, err));
+    RU_TRY(ru_bench_cluster_link(t->b, err));
     return ru_bench_cluster_jobs(t->b, err);
 }
 

@@ -1,8 +1,12 @@
-/* rubato-bench cluster: the same real jobs under three methods of plan/fleet/alloc.h, in turns.
- * Nodes are hosts of the network laboratory, of two slots and behind a link each. A worker has a
- * part of a core, so that a slot is worth the same whoever has it. Jobs come one after the other:
- * many small ones, few large ones. Pollux lets them adapt their batch; under the others it stays.
- */
+/* rubato-bench cluster: real jobs. Nodes are hosts of the network laboratory, of two slots and
+ * behind a link each. A worker has a part of a core, so that a slot is worth the same whoever has
+ * it.
+ *
+ * The same jobs under three methods of plan/fleet/alloc.h, in turns, come one after the other: many
+ * small ones, few large ones. Pollux lets them adapt their batch; under the others it stays.
+ *
+ * Two jobs that span nodes: the scheduler gives them nodes of their own; the schedulers of two
+ * clusters that know nothing of each other let them share links. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +15,17 @@
 #include "base/str.h"
 #include "bench/cluster.h"
 #include "bench/lab_run.h"
+#include "cluster/figures.h"
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "plan/fleet/alloc.h"
 
-enum { METHODS = 3, PATTERN = 8, JOBS_MAX = 3 * PATTERN, NODE_SLOTS = 2 };
+enum { METHODS = 3, PATTERN = 8, JOBS_MAX = 3 * PATTERN, NODE_SLOTS = 2, MOST = 4 };
+enum { SAMPLES = 4000, FIRST_BATCH = 64, MOST_BATCH = 512 };
 
 static const int64_t look_ns = 250000000, patience_ns = 1800 * INT64_C(1000000000);
-static const double mean_gap_s = 2.5;
+static const double mean_gap_s = 2.5, round_s = 2, demote_s = 20;
 
 static const struct {
     const char *name;
@@ -36,7 +42,11 @@ typedef struct jobs {
     uint32_t nodes, percent; /* percent: of a core, for each worker */
     uint32_t n;
     double at_s[JOBS_MAX];
-    double mean_s[METHODS][RU_BENCH_ROUNDS_MAX], loss[METHODS][RU_BENCH_ROUNDS_MAX];
+    double mean_s[METHODS], loss[METHODS][JOBS_MAX];
+    /* For virtual time: the model of the job that worked most when the scheduler was asked; what a
+     * start and a change of workers took. */
+    ru_goodput_model model;
+    double service_s, start_s, paused_s, pauses;
 } jobs;
 
 /* Run a program; *line: the first one that it prints, or "". */
@@ -92,8 +102,9 @@ static ru_status put_file(const jobs *t, const char *name, const ru_text *text, 
 static ru_status put_cluster(const jobs *t, ru_alloc_method m, ru_err *err)
 {
     ru_text y = ru_text_arena(t->b->arena);
-    ru_text_putf(&y, "folder: cl\naccounts: shared\nround: 2s\nalloc: {method: %s, demote: 20}\n",
-                 ru_alloc_method_name(m));
+    ru_text_putf(&y,
+                 "folder: %s\naccounts: shared\nround: %.0fs\nalloc: {method: %s, demote: %.0f}\n",
+                 t->folder, round_s, ru_alloc_method_name(m), demote_s);
     for (uint32_t k = 1; k <= t->nodes; k++) {
         ru_text_putf(&y, "%s{name: n%u, %sslots: %u, cpu: %.2f}%s", k > 1 ? ", " : "nodes: [", k,
                      k > 1 ? ru_arena_printf(t->b->arena, "host: lab.%u, ", k) : "", NODE_SLOTS,
@@ -107,12 +118,15 @@ static ru_status put_job(const jobs *t, uint32_t size, ru_alloc_method m, ru_err
     ru_text y = ru_text_arena(t->b->arena);
     ru_text_putf(&y,
                  "name: %s\nmodel: {zoo: mlp, hidden: [256]}\n"
-                 "data: {format: synthetic, generator: gaussian, count: 4000, test_count: 400, "
+                 "data: {format: synthetic, generator: gaussian, count: %d, test_count: 400, "
                  "features: 256, classes: 10}\n"
-                 "train: {optimizer: {sgd: {lr: 0.02}}, batch: 64, epochs: %u, autotune: false, "
-                 "threads: 1%s}\ncheckpoint: {every: 5s, keep: 1}\n",
-                 sizes[size].name, sizes[size].epochs,
-                 m == RU_ALLOC_POLLUX ? ", adapt: {batch_max: 512}" : "");
+                 "train: {optimizer: {sgd: {lr: 0.02}}, batch: %d, epochs: %u, autotune: false, "
+                 "threads: 1",
+                 sizes[size].name, SAMPLES, FIRST_BATCH, sizes[size].epochs);
+    if (m == RU_ALLOC_POLLUX) {
+        ru_text_putf(&y, ", adapt: {batch_max: %d}", MOST_BATCH);
+    }
+    ru_text_put(&y, "}\ncheckpoint: {every: 5s, keep: 1}\n");
     return put_file(t, "job.yaml", &y, err);
 }
 
@@ -121,11 +135,13 @@ static ru_status submit(const jobs *t, uint32_t k, ru_alloc_method m, ru_err *er
     uint32_t size = pattern[k % PATTERN];
     const char *line;
     RU_TRY(put_job(t, size, m, err));
-    const char *words[] = {
-        "submit",    ru_path_join(t->b->arena, t->lab.dir, "job.yaml"),       "-w", "1:4",
-        "--request", ru_arena_printf(t->b->arena, "%u", sizes[size].request), NULL};
-    return words[1] == NULL || words[5] == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a job")
-                                                : ask(t, words, false, &line, err);
+    const char *words[] = {"submit",    ru_path_join(t->b->arena, t->lab.dir, "job.yaml"),
+                           "-w",        ru_arena_printf(t->b->arena, "1:%d", MOST),
+                           "--request", ru_arena_printf(t->b->arena, "%u", sizes[size].request),
+                           NULL};
+    return words[1] == NULL || words[3] == NULL || words[5] == NULL
+               ? RU_FAIL(err, RU_E_MEM, "no memory for a job")
+               : ask(t, words, false, &line, err);
 }
 
 /* The text behind KEY in the row of a job in `ps --json`; "": there is none. */
@@ -158,23 +174,78 @@ static ru_status look(const jobs *t, uint32_t *done, double *sum_s, ru_err *err)
     return RU_OK;
 }
 
-/* The mean loss of all runs on their test samples. */
-static ru_status mean_loss(const jobs *t, double *mean, ru_err *err)
+/* What the scheduler asked its policy last. */
+static ru_status learn(jobs *t, ru_err *err)
 {
-    *mean = 0;
+    enum { NUMBERS = 7 };
+    const char *path = ru_path_join(t->b->arena, t->lab.dir, "world.json"), *line;
+    const char *argv[] = {t->lab.script, "in",      t->lab.lab, "1",  t->lab.self,
+                          "capture",     t->folder, "-o",       path, NULL};
+    char *text;
+    int code = 0;
+    int64_t n;
+    RU_TRY(path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a path") : RU_OK);
+    RU_TRY(run(t, argv, true, &code, &line, err));
+    RU_TRY(code == 0 ? ru_file_read(path, 16 << 20, t->b->arena, &text, &n, err)
+                     : RU_FAIL(err, RU_E_USER, "rubato capture ended with %d", code));
+    for (const char *at = text; (at = strstr(at, "\"perf\":[")) != NULL;) {
+        double x[NUMBERS];
+        uint32_t k = 0;
+        char *next = (char *)(uintptr_t)(at += strlen("\"perf\":["));
+        for (; k < NUMBERS && *next != ']'; k++, next += *next == ',') {
+            x[k] = strtod(next, &next);
+        }
+        const char *var = strstr(next, "\"var\":"), *service = strstr(next, "\"service\":");
+        double served = service != NULL ? strtod(service + strlen("\"service\":"), NULL) : 0;
+        if (k == NUMBERS && var != NULL && served > t->service_s) {
+            t->service_s = served;
+            t->model = (ru_goodput_model){{x[0], x[1], x[2], x[3], x[4], x[5], x[6]},
+                                          1,
+                                          strtod(var + strlen("\"var\":"), NULL),
+                                          FIRST_BATCH,
+                                          MOST_BATCH,
+                                          1,
+                                          MOST_BATCH,
+                                          0};
+        }
+    }
+    return RU_OK;
+}
+
+/* Pauses, as the jobs' own files tell them. */
+static void learn_pauses(jobs *t)
+{
+    for (uint32_t k = 1; k <= t->n; k++) {
+        ru_cluster_figures f = {0};
+        const char *out = ru_arena_printf(t->b->arena, "%s/jobs/%u", t->folder, k);
+        for (int64_t at = -1; out != NULL && f.at_bytes > at;) {
+            at = f.at_bytes;
+            ru_figures_look(&f, out, 1);
+        }
+        t->paused_s += f.paused_s;
+        t->pauses += f.pauses;
+    }
+}
+
+/* The losses of all runs on their test samples. */
+static ru_status losses_of(const jobs *t, double *loss, ru_err *err)
+{
     for (uint32_t k = 1; k <= t->n; k++) {
         char *text;
         int64_t n;
         const char *path = ru_arena_printf(t->b->arena, "%s/jobs/%u/metrics.jsonl", t->folder, k);
         RU_TRY(path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a path")
                             : ru_file_read(path, 64 << 20, t->b->arena, &text, &n, err));
-        const char *at = strstr(text, "\"rubato.train.summary/1\"");
+        const char *at = NULL, *next = text;
+        while ((next = strstr(next, "\"rubato.train.summary/1\"")) != NULL) {
+            at = next++; /* the last one: a job that was stopped meanwhile has told others */
+        }
         at = at != NULL ? strstr(at, "\"metric\":{") : NULL;
         at = at != NULL ? strstr(at, "\"loss\":") : NULL;
         if (at == NULL) {
             return RU_FAIL(err, RU_E_USER, "%s tells no loss of its end", path);
         }
-        *mean += strtod(at + strlen("\"loss\":"), NULL) / t->n;
+        loss[k - 1] = strtod(at + strlen("\"loss\":"), NULL);
     }
     return RU_OK;
 }
@@ -196,15 +267,34 @@ static ru_status check_bounds(const jobs *t, ru_err *err)
                          (int)strcspn(at, "\n"), at);
 }
 
+/* From the submission of the first job, which finds all slots free, to its first step. */
+static ru_status first_step(jobs *t, ru_time begun, ru_err *err)
+{
+    double s;
+    uint32_t n = 0;
+    const char *out = ru_arena_printf(t->b->arena, "%s/jobs/1", t->folder);
+    const char *path = out != NULL ? ru_path_join(t->b->arena, out, "metrics.jsonl") : NULL;
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a path");
+    }
+    while (n == 0 && ru_time_since(ru_clock_now(), begun) < 20 * look_ns) {
+        ru_clock_pause(look_ns / 10);
+        RU_TRY(ru_path_exists(path) ? ru_lab_run_steps(&t->lab, out, &s, 1, &n, err) : RU_OK);
+    }
+    t->start_s = 1e-9 * (double)ru_time_since(ru_clock_now(), begun);
+    return RU_OK;
+}
+
 static ru_status run_all(jobs *t, ru_alloc_method m, double *mean_s, ru_err *err)
 {
-    uint32_t next = 0, done = 0;
+    uint32_t next = 0, done = 0, had = 0;
     const ru_time begun = ru_clock_now();
     double sum_s = 0;
     while (done < t->n) {
         int64_t passed = ru_time_since(ru_clock_now(), begun);
         if (next < t->n && 1e-9 * (double)passed >= t->at_s[next]) {
             RU_TRY(submit(t, next++, m, err));
+            RU_TRY(next == 1 ? first_step(t, begun, err) : RU_OK);
             continue;
         }
         if (passed > patience_ns) {
@@ -214,12 +304,17 @@ static ru_status run_all(jobs *t, ru_alloc_method m, double *mean_s, ru_err *err
         ru_clock_pause(look_ns);
         RU_TRY(check_bounds(t, err));
         RU_TRY(next == t->n ? look(t, &done, &sum_s, err) : RU_OK);
+        RU_TRY(done > had && done < t->n && m == RU_ALLOC_POLLUX ? learn(t, err) : RU_OK);
+        had = done;
+    }
+    if (m == RU_ALLOC_POLLUX) {
+        learn_pauses(t);
     }
     *mean_s = sum_s / t->n;
     return RU_OK;
 }
 
-static ru_status one_round(jobs *t, uint32_t m, uint32_t round, ru_err *err)
+static ru_status start(const jobs *t, ru_alloc_method m, ru_err *err)
 {
     const char *words[] = {"up", ru_path_join(t->b->arena, t->lab.dir, "cluster.yaml"), NULL},
                *line;
@@ -231,10 +326,16 @@ static ru_status one_round(jobs *t, uint32_t m, uint32_t round, ru_err *err)
         (void)!end(t, true, &ignored);
         RU_TRY(ru_path_remove(t->folder, err));
     }
-    RU_TRY(put_cluster(t, (ru_alloc_method)m, err));
-    ru_status st = ask(t, words, false, &line, err);
-    st = st == RU_OK ? run_all(t, (ru_alloc_method)m, &t->mean_s[m][round], err) : st;
-    st = st == RU_OK ? mean_loss(t, &t->loss[m][round], err) : st;
+    RU_TRY(put_cluster(t, m, err));
+    return ask(t, words, false, &line, err);
+}
+
+static ru_status under(jobs *t, uint32_t m, ru_err *err)
+{
+    ru_err ignored;
+    ru_status st = start(t, (ru_alloc_method)m, err);
+    st = st == RU_OK ? run_all(t, (ru_alloc_method)m, &t->mean_s[m], err) : st;
+    st = st == RU_OK ? losses_of(t, t->loss[m], err) : st;
     if (st != RU_OK) {
         (void)!end(t, true, &ignored);
         return st;
@@ -244,37 +345,29 @@ static ru_status one_round(jobs *t, uint32_t m, uint32_t round, ru_err *err)
 }
 
 /* Pollux first. */
-static ru_status add(jobs *t, const char *name, const char *unit, double of[][RU_BENCH_ROUNDS_MAX],
-                     uint32_t other, double goal, uint32_t rounds, ru_err *err)
+static ru_status add(jobs *t, const char *name, uint32_t other, double goal, ru_err *err)
 {
-    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX];
-    memcpy(ours, of[RU_ALLOC_POLLUX], rounds * sizeof *ours);
-    memcpy(theirs, of[other], rounds * sizeof *theirs);
     return ru_bench_add(
         t->b,
         &(ru_bench_row){.name = name,
-                        .unit = unit,
+                        .unit = "s",
                         .lower = true,
-                        .ours = ru_bench_stat_of(ours, rounds),
-                        .theirs = ru_bench_stat_of(theirs, rounds),
+                        .ours = ru_bench_stat_of(&t->mean_s[RU_ALLOC_POLLUX], 1),
+                        .theirs = ru_bench_stat_of(&t->mean_s[other], 1),
                         .peer = ru_arena_printf(t->b->arena, "%s, jobs resized in place",
                                                 ru_alloc_method_name((ru_alloc_method)other)),
                         .goal = goal},
         err);
 }
 
-static ru_status open_jobs(jobs *t, ru_err *err)
+/* A cluster whose folder has this name, in the laboratory that is open. */
+static ru_status name_cluster(jobs *t, const char *name, ru_err *err)
 {
     ru_arena *a = t->b->arena;
-    ru_rng rng = ru_rng_from(1, 0);
-    for (uint32_t k = 1; k < t->n; k++) { /* gaps from 0 to twice the mean */
-        t->at_s[k] = t->at_s[k - 1] + 2 * mean_gap_s * (double)ru_rng_below(&rng, 1000) / 1000;
-    }
-    RU_TRY(ru_lab_run_open(t->b, "cluster", true, &t->lab, err));
     const char *dir = t->lab.dir, *scripts = ru_bench_scripts(a);
-    t->folder = ru_path_join(a, dir, "cl");
+    t->folder = ru_path_join(a, dir, name);
     t->set[0] = ru_arena_printf(a, "XDG_CONFIG_HOME=%s", dir);
-    t->set[1] = ru_arena_printf(a, "RUBATO_CLUSTER=%s/cl", dir);
+    t->set[1] = ru_arena_printf(a, "RUBATO_CLUSTER=%s/%s", dir, name);
     t->set[2] = ru_arena_printf(a, "RUBATO_SSH=%s/lab_host.sh", scripts != NULL ? scripts : ".");
     t->set[3] = ru_arena_printf(a, "LAB_NET=%s", t->lab.script);
     t->set[4] = ru_arena_printf(a, "LAB_NAME=%s", t->lab.lab);
@@ -284,22 +377,72 @@ static ru_status open_jobs(jobs *t, ru_err *err)
     return t->folder != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for paths");
 }
 
-/* All methods, as often as there are rounds. */
-static ru_status in_turns(jobs *t, uint32_t rounds, ru_err *err)
+static ru_status open_jobs(jobs *t, ru_err *err)
+{
+    ru_rng rng = ru_rng_from(1, 0);
+    for (uint32_t k = 1; k < t->n; k++) { /* gaps from 0 to twice the mean */
+        t->at_s[k] = t->at_s[k - 1] + 2 * mean_gap_s * (double)ru_rng_below(&rng, 1000) / 1000;
+    }
+    RU_TRY(ru_lab_run_open(t->b, "cluster", true, &t->lab, err));
+    return name_cluster(t, "cl", err);
+}
+
+static ru_status in_turns(jobs *t, ru_err *err)
 {
     static const char *const up[] = {"--rate", "200mbit", NULL};
     RU_TRY(ru_lab_run_up(&t->lab, t->nodes, up, err));
     ru_status st = RU_OK;
-    for (uint32_t k = 0; k < METHODS * rounds && st == RU_OK; k++) {
-        st = one_round(t, k % METHODS, k / METHODS, err);
+    for (uint32_t m = 0; m < METHODS && st == RU_OK; m++) {
+        st = under(t, m, err);
     }
     ru_lab_run_down(&t->lab);
     return st;
 }
 
+/* The same jobs in virtual time, where all have the model that the scheduler measured of one. */
+static ru_status add_played(jobs *t, const char *mean, ru_err *err)
+{
+    double steps[JOBS_MAX], played[METHODS] = {0};
+    uint32_t request[JOBS_MAX];
+    for (uint32_t k = 0; k < t->n; k++) {
+        steps[k] = (double)sizes[pattern[k % PATTERN]].epochs * SAMPLES / FIRST_BATCH;
+        request[k] = sizes[pattern[k % PATTERN]].request;
+    }
+    for (uint32_t m = 0; m < METHODS; m++) {
+        const ru_bench_played o = {.at_s = t->at_s,
+                                   .steps = steps,
+                                   .request = request,
+                                   .n = t->n,
+                                   .most = MOST,
+                                   .model = &t->model,
+                                   .nodes = t->nodes,
+                                   .slots = NODE_SLOTS,
+                                   .method = (ru_alloc_method)m,
+                                   .start_s = t->start_s,
+                                   .pause_s = t->pauses > 0 ? t->paused_s / t->pauses : 0.3,
+                                   .round_s = round_s,
+                                   .demote_s = demote_s};
+        RU_TRY(ru_bench_cluster_play(&o, t->b->arena, &played[m], err));
+    }
+    fprintf(stderr,
+            "in virtual time: %.1f s under pollux, %.1f s under tiresias, %.1f s under optimus; a "
+            "start takes %.2f s, a change %.2f s\n",
+            played[RU_ALLOC_POLLUX], played[RU_ALLOC_TIRESIAS], played[RU_ALLOC_OPTIMUS],
+            t->start_s, t->pauses > 0 ? t->paused_s / t->pauses : 0.3);
+    return ru_bench_add(t->b,
+                        &(ru_bench_row){.name = mean,
+                                        .unit = "s",
+                                        .lower = true,
+                                        .ours = ru_bench_stat_of(&t->mean_s[RU_ALLOC_POLLUX], 1),
+                                        .theirs = ru_bench_stat_of(&played[RU_ALLOC_POLLUX], 1),
+                                        .peer = "the same jobs in virtual time",
+                                        .goal = 1 / 1.1},
+                        err);
+}
+
 ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err)
 {
-    const uint32_t rounds = b->quick ? 1 : 3, n = b->quick ? PATTERN : JOBS_MAX;
+    const uint32_t n = b->quick ? PATTERN : JOBS_MAX;
     jobs *t = RU_NEW(b->arena, jobs, 1);
     char *mean = ru_arena_printf(b->arena, "mean completion of %u real jobs", n);
     if (t == NULL || mean == NULL) {
@@ -310,14 +453,158 @@ ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err)
     }
     *t = (jobs){.b = b, .nodes = b->quick ? 2 : 4, .percent = b->quick ? 15 : 20, .n = n};
     ru_status st = open_jobs(t, err);
-    st = st == RU_OK ? in_turns(t, rounds, err) : st;
+    st = st == RU_OK ? in_turns(t, err) : st;
     if (st == RU_E_MISSING) { /* the other rows need no control groups */
         fprintf(stderr, "%s: %s\n", mean, err->text);
         b->told = true;
         return RU_OK;
     }
     RU_TRY(st);
-    RU_TRY(add(t, mean, "s", t->mean_s, RU_ALLOC_TIRESIAS, 1 / 0.63, rounds, err));
-    RU_TRY(add(t, mean, "s", t->mean_s, RU_ALLOC_OPTIMUS, 2, rounds, err));
-    return add(t, "mean loss of their tests", "", t->loss, RU_ALLOC_TIRESIAS, 0.99, rounds, err);
+    RU_TRY(add(t, mean, RU_ALLOC_TIRESIAS, 1 / 0.63, err));
+    RU_TRY(add(t, mean, RU_ALLOC_OPTIMUS, 2, err));
+    RU_TRY(t->model.perf.overlap >= 1 ? add_played(t, mean, err) : RU_OK);
+    double worst = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        double beside = t->loss[RU_ALLOC_POLLUX][k] / t->loss[RU_ALLOC_TIRESIAS][k];
+        worst = beside > worst ? beside : worst;
+    }
+    return ru_bench_add(b,
+                        &(ru_bench_row){.name = "largest loss of a job that adapts its batch",
+                                        .unit = "times its fixed batch",
+                                        .lower = true,
+                                        .ours = ru_bench_stat_of(&worst, 1),
+                                        .goal = 1.01},
+                        err);
+}
+
+/* -- two jobs on one link -------------------------------------------------------------------------
+ */
+
+enum { STEPS_MAX = 20000, SPANS = 3 }; /* SPANS: workers of a job, more than a node has slots */
+
+/* A job that sums 1.1 MB a step and does not end. */
+static ru_status submit_wide(const jobs *t, ru_err *err)
+{
+    ru_text y = ru_text_arena(t->b->arena);
+    const char *line, *path = ru_path_join(t->b->arena, t->lab.dir, "wide.yaml");
+    const char *words[] = {"submit", path, "-w", "3", NULL};
+    ru_text_put(&y, "name: wide\nmodel: {zoo: mlp, hidden: [1024]}\n"
+                    "data: {format: synthetic, generator: gaussian, count: 4000, test_count: 400, "
+                    "features: 256, classes: 10}\n"
+                    "train: {optimizer: {sgd: {lr: 0.02}}, batch: 48, epochs: 100000, "
+                    "autotune: false, threads: 1}\ncheckpoint: {every: 0s}\n");
+    RU_TRY(put_file(t, "wide.yaml", &y, err));
+    return path != NULL ? ask(t, words, false, &line, err)
+                        : RU_FAIL(err, RU_E_MEM, "no memory for a path");
+}
+
+/* Until all workers of a job are in it, or it has ended (0). */
+static ru_status until_workers(const jobs *t, uint32_t job, uint32_t workers, ru_err *err)
+{
+    const char *words[] = {"ps", "--json", NULL}, *ps;
+    for (const ru_time begun = ru_clock_now();
+         ru_time_since(ru_clock_now(), begun) < patience_ns / 30;) {
+        RU_TRY(ask(t, words, false, &ps, err));
+        if (strtoul(field(ps, job, "\"workers\":"), NULL, 10) == workers) {
+            return RU_OK;
+        }
+        ru_clock_pause(look_ns);
+    }
+    return RU_FAIL(err, RU_E_AGAIN, "job %u does not come to %u workers", job, workers);
+}
+
+/* The median step of the first job in the next seconds. */
+static ru_status watch_step(const jobs *t, double *step_s, ru_err *err)
+{
+    const int64_t warm_ns = 2000000000, for_ns = t->b->quick ? 5000000000 : 10000000000;
+    const char *out = ru_arena_printf(t->b->arena, "%s/jobs/1", t->folder);
+    double *s = RU_NEW(t->b->arena, double, STEPS_MAX);
+    uint32_t before = 0, n = 0;
+    if (out == NULL || s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the steps of a job");
+    }
+    ru_clock_pause(warm_ns);
+    RU_TRY(ru_lab_run_steps(&t->lab, out, s, STEPS_MAX, &before, err));
+    ru_clock_pause(for_ns);
+    RU_TRY(ru_lab_run_steps(&t->lab, out, s, STEPS_MAX, &n, err));
+    if (n < before + 5) {
+        return RU_FAIL(err, RU_E_AGAIN, "a job that spans nodes made %u steps", n - before);
+    }
+    *step_s = ru_bench_stat_of(&s[before], n - before).median;
+    return RU_OK;
+}
+
+/* The first job alone and beside one of `other`, in turns. times: beside / alone. */
+static ru_status beside(const jobs *t, const jobs *other, double *times, uint32_t rounds,
+                        ru_err *err)
+{
+    const char *line;
+    uint32_t job = t == other ? 2 : 1;
+    RU_TRY(submit_wide(t, err));
+    RU_TRY(until_workers(t, 1, SPANS, err));
+    for (uint32_t k = 0; k < rounds; k++, job++) {
+        const char *words[] = {"cancel", ru_arena_printf(t->b->arena, "%u", job), NULL};
+        double alone_s = 0, both_s = 0;
+        RU_TRY(watch_step(t, &alone_s, err));
+        RU_TRY(submit_wide(other, err));
+        RU_TRY(until_workers(other, job, SPANS, err));
+        RU_TRY(watch_step(t, &both_s, err));
+        RU_TRY(words[1] != NULL ? ask(other, words, false, &line, err)
+                                : RU_FAIL(err, RU_E_MEM, "no memory for a number"));
+        RU_TRY(until_workers(other, job, 0, err));
+        times[k] = both_s / alone_s;
+    }
+    return RU_OK;
+}
+
+/* forced: of another cluster on the same two hosts. */
+static ru_status one_link(jobs *t, bool forced, double *times, uint32_t rounds, ru_err *err)
+{
+    static const char *const up[] = {"--rate", "200mbit", NULL};
+    jobs other;
+    ru_err ignored;
+    t->nodes = forced ? 2 : 4;
+    RU_TRY(name_cluster(t, "cl", err));
+    other = *t;
+    RU_TRY(forced ? name_cluster(&other, "cl2", err) : RU_OK);
+    RU_TRY(ru_lab_run_up(&t->lab, t->nodes, up, err));
+    ru_status st = start(t, RU_ALLOC_POLLUX, err);
+    st = st == RU_OK && forced ? start(&other, RU_ALLOC_POLLUX, err) : st;
+    st = st == RU_OK ? beside(t, forced ? &other : t, times, rounds, err) : st;
+    (void)!(forced ? end(&other, true, &ignored) : RU_OK);
+    (void)!end(t, true, &ignored);
+    ru_lab_run_down(&t->lab);
+    (void)!(forced && st == RU_OK ? ru_path_remove(other.folder, &ignored) : RU_OK);
+    (void)!(st == RU_OK ? ru_path_remove(t->folder, &ignored) : RU_OK);
+    return st;
+}
+
+ru_status ru_bench_cluster_link(ru_bench *b, ru_err *err)
+{
+    static const char *const names[] = {"a step beside a job on other links",
+                                        "a step beside a job on the same links"};
+    const uint32_t rounds = b->quick ? 1 : 3;
+    jobs t = {.b = b, .percent = 20};
+    for (uint32_t forced = 0; forced < 2; forced++) {
+        double times[RU_BENCH_ROUNDS_MAX];
+        if (!ru_bench_wants(b, names[forced])) {
+            continue;
+        }
+        ru_status st = ru_lab_run_open(b, "cluster", true, &t.lab, err);
+        st = st == RU_OK ? one_link(&t, forced == 1, times, rounds, err) : st;
+        if (st == RU_E_MISSING) {
+            fprintf(stderr, "%s: %s\n", names[forced], err->text);
+            b->told = true;
+            continue;
+        }
+        RU_TRY(st);
+        RU_TRY(ru_bench_add(b,
+                            &(ru_bench_row){.name = names[forced],
+                                            .unit = "times alone",
+                                            .lower = forced == 0,
+                                            .ours = ru_bench_stat_of(times, rounds),
+                                            .goal = forced == 1 ? 1.2 : 1.02},
+                            err));
+    }
+    return RU_OK;
 }
