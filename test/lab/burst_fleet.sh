@@ -1,5 +1,5 @@
 #!/bin/bash
-# A service on burstable machines by the hour: burst_fleet.sh PATH_OF_RUBATO [HOUR_SECONDS HOURS PART]. Machines are processes of this one, each
+# A service on burstable machines by the hour: burst_fleet.sh PATH_OF_RUBATO [HOUR_SECONDS HOURS PART SLO_SECONDS]. Machines are processes of this one, each
 # in a group of a fifth of a core at most; a day of requests comes at a rate of its own.
 #
 #   1. machines come and go by the plan of each hour and answer requests; what an hour expected, had and cost is told.
@@ -7,7 +7,7 @@
 #   3. a machine that dies starts again; a fleet that is killed leaves none; wrong files are refused.
 set -euo pipefail
 rubato=$(realpath "$1")
-hour_s=${2:-6} hours=${3:-4} part=${4:-5} # part: one of so many of 80 requests a second at most
+hour_s=${2:-6} hours=${3:-4} part=${4:-5} slo_s=${5:-0.3} # slo_s: of what is told; part: one of so many of 80 requests a second at most
 python=$(python3 -c 'import sys; print(sys.executable)') # what stands in PATH may be a script, which starts slowly
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst_fleet-XXXXXX")
@@ -85,7 +85,7 @@ until_lines out/periods.jsonl $(($(lines out/periods.jsonl) + 1)) # the hour in 
 cp out/periods.jsonl hours.jsonl
 [[ $(lines access.log) -gt 0 ]] || fail "nobody was answered"
 grep -q "starts again" fleet.err || fail "machine $first was not started again: $(cat fleet.err)"
-python3 - "$begun" <<'PY' || fail "the periods are not as they should be: $(cat out/periods.jsonl | head -c 2000)"
+python3 - "$begun" "$slo_s" <<'PY' || fail "the periods are not as they should be: $(cat out/periods.jsonl | head -c 2000)"
 import json
 import sys
 rows = [json.loads(line) for line in open("hours.jsonl")]
@@ -101,7 +101,7 @@ assert any(row["rate"] > 0 for row in rows)
 first, last = rows[int(sys.argv[1]) - 1], rows[int(sys.argv[1]) + len(rates) - 1]
 paid, replay = (last[key] - first[key] for key in ("usd_all", "replay_usd_all"))
 late = sorted(row["latency_s"] for row in rows[1:] if row["latency_s"] is not None) or [0.0]
-print(f"{len(rates)} hours: {paid:.4g} USD, the replay {replay:.4g} ({paid / max(replay, 1e-9):.3f}); p95 of an hour, median {late[len(late) // 2]:.4f} s, worst {late[-1]:.4f} s")
+print(f"{len(rates)} hours: {paid:.4g} USD, the replay {replay:.4g} ({paid / max(replay, 1e-9):.3f}); p95 of an hour, median {late[len(late) // 2]:.4f} s, worst {late[-1]:.4f} s; {sum(x <= float(sys.argv[2]) for x in late)} of {len(late)} hours within {sys.argv[2]} s")
 PY
 tail -n 1 fleet.txt
 echo "ok: machines follow the plan"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A cluster whose journal is in PostgreSQL: cluster_database.sh PATH_OF_RUBATO. Starts a server of its own, for an unprivileged
-# user, on a Unix socket; 77 where PostgreSQL or libpq is not there.
+# A cluster whose journal is in PostgreSQL: cluster_database.sh PATH_OF_RUBATO [STORM_SECONDS JOBS]. Starts a server of its own, for an
+# unprivileged user, on a Unix socket; 77 where PostgreSQL or libpq is not there.
 #
 #   1. addresses with a password, a wrong password, no server: refused in a sentence; no password anywhere that others see.
 #   2. the leader is killed: the scheduler that waits goes on with the job, whose workers notice nothing.
@@ -8,10 +8,13 @@
 #   4. the database is full: the same, without a break.
 #   5. the connection ends between the commit and its answer: what was asked is refused as not known, and is done once.
 #   6. a leader that is frozen while its session ends finds another one, and waits from then on; old or new, one leads.
-#   7. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
+#   7. with STORM_SECONDS, and instead of 2 to 6: beside JOBS (24) jobs of a fiftieth of a core each the scheduler, agents and the server are
+#      killed with kill -9 every ten seconds: no worker notices, each step is done once, no sample is lost.
+#   8. the cluster goes down, with all its schedulers, and up again; another version, another cluster, an older copy are refused.
 #
 # Its job runs until it is told to end: where the machine can bound a worker, each has a tenth of a core.
 . "$(dirname "$0")/clusters.sh"
+storm_s=${2:-0} storm_jobs=${3:-24}
 bin=$(dirname "$(realpath "$(command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1 || true)" 2>/dev/null || true)")
 [[ -x $bin/postgres ]] || { echo "skipped: there is no PostgreSQL (scripts/setup check)"; exit 77; }
 as=() account=$(id -un)
@@ -129,6 +132,48 @@ waits_for 2 field 1 workers
 before=$(workers 1)
 echo "ok: a cluster over a database"
 
+# -- 7
+if [[ $storm_s -gt 0 ]]; then
+    cluster cancel 1 >/dev/null
+    waits_for cancelled field 1 state
+    cluster down
+    yaml "postgres://$at" | sed "s/slots: 2, cpu: 0.1/slots: $(((storm_jobs + 1) / 2)), cpu: 0.02/g" >cluster.yaml
+    until_so cluster up cluster.yaml
+    for ((j = 2; j <= storm_jobs + 1; j++)); do cluster submit mlp.yaml >/dev/null; done
+    working() { local j n=0; for ((j = 2; j <= storm_jobs + 1; j++)); do ! grep -qs 'train.step/1' cl/jobs/$j/metrics.jsonl || n=$((n + 1)); done; echo $n; }
+    waits_for "$storm_jobs" working
+    all_workers() { pgrep -f -- "--out $work/cl/jobs/" | sort; }
+    before=$(all_workers) kills=0 end=$((SECONDS + storm_s))
+    while [[ $SECONDS -lt $end ]]; do
+        for name in scheduler n1 n2; do
+            [[ $((RANDOM % 3)) -eq 0 ]] || { kill -9 "$(pid_of cl/run/$name.pid)" 2>/dev/null && kills=$((kills + 1)); } || true
+        done
+        if [[ $((RANDOM % 3)) -ne 0 ]]; then
+            kill -9 "$server" 2>/dev/null && kills=$((kills + 1))
+            sleep "0.$((RANDOM % 9))"
+            start_server
+        fi
+        until_so cluster up cluster.yaml
+        sleep $((10 - RANDOM % 3))
+    done
+    [[ $(all_workers) == "$before" ]] || fail "workers changed in the storm"
+    for ((j = 2; j <= storm_jobs + 1; j++)); do
+        [[ $(field $j generation) == 1 ]] || fail "job $j was started again in the storm"
+        until_so cluster cancel $j
+    done
+    steps=0
+    for ((j = 2; j <= storm_jobs + 1; j++)); do
+        waits_for cancelled field $j state
+        grep '"rubato.train.step/1"' cl/jobs/$j/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+        [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "job $j did not do each step once"
+        grep -q '"samples_lost":0,"samples_repeated":0' cl/jobs/$j/metrics.jsonl || fail "job $j lost samples"
+        steps=$((steps + $(wc -l <steps)))
+    done
+    cluster down || fail "the cluster does not go down after the storm"
+    [[ $failed -ne 0 ]] || echo "ok: a storm of $storm_s s: $kills kills, $storm_jobs jobs, $steps steps"
+    exit $failed
+fi
+
 # -- 2
 "$rubato" cluster scheduler --cluster cl >>standby.a 2>&1 &
 a=$!
@@ -245,7 +290,7 @@ waits_for 1 field 1 workers
 kill -0 "$a" "$b" || fail "a scheduler ended"
 echo "ok: one leads"
 
-# -- 7
+# -- 8
 if grep -rqs "$secret" cl cluster.yaml standby.a server.log /proc/[0-9]*/cmdline; then fail "the password is told: $(grep -rls "$secret" cl cluster.yaml standby.a server.log)"; fi
 until_so cluster down # a database that is slow may refuse it
 gone() { ! kill -0 "$1" 2>/dev/null; }
