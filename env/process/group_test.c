@@ -226,9 +226,11 @@ static void this_kernel_bounds(void **state)
     if (ru_group_make(name, &l, NULL, NULL, &g, &err) != RU_OK) {
         skip();
     }
-    ru_group_figures f;
-    assert_int_equal(run_in(g, "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exit 5"), 5);
-    ru_group_read(g, &f);
+    ru_group_figures f = {0};
+    for (uint32_t k = 0; k < 20 && f.throttled == 0; k++) { /* busy cores may give it less */
+        assert_int_equal(run_in(g, "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exit 5"), 5);
+        ru_group_read(g, &f);
+    }
     assert_true(f.throttled > 0 && f.throttled_ns > 0 && f.cpu_ns > 1000000 && f.oom_kills == 0);
     l.cpu_quota_ns = 0;
     assert_ok(ru_group_set(g, &l, &err), err);
