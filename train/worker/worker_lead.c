@@ -175,6 +175,10 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         lost(w, n, now);
         break;
     case RU_ELASTIC_LED:
+        if (w->led) { /* another one led between two looks, and its files replaced ours */
+            ru_run_report_mute(w->t.report);
+            w->led = false;
+        }
         (void)rui_worker_leads(w);
         event(w, n, "lead", &more);
         ru_run_report_say(w->t.report, "worker %lld leads now", (long long)n->a);
