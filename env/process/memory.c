@@ -103,6 +103,18 @@ int64_t ru_memory_own_bytes(void)
     return n == 1 ? (int64_t)pages * sysconf(_SC_PAGESIZE) : 0;
 }
 
+int64_t ru_memory_touched_bytes(void)
+{
+    long long resident = 0, files = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f == NULL) {
+        return 0;
+    }
+    int n = fscanf(f, "%*d %lld %lld", &resident, &files);
+    (void)fclose(f);
+    return n == 2 ? (int64_t)(resident - files) * sysconf(_SC_PAGESIZE) : 0;
+}
+
 void ru_memory_own_bound(int64_t size_bytes)
 {
     const struct rlimit most = {(rlim_t)size_bytes, (rlim_t)size_bytes};

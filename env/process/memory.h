@@ -16,6 +16,8 @@ int64_t ru_memory_limit_bytes(ru_arena *arena);
 /* Memory of its own that this process may write: heap, stacks and mappings, touched or not; 0: not
  * known. */
 int64_t ru_memory_own_bytes(void);
+/* What of it is in memory now; 0: not known. */
+int64_t ru_memory_touched_bytes(void);
 /* It gets no more than so much of that: what would need more fails. */
 void ru_memory_own_bound(int64_t size_bytes);
 

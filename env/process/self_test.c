@@ -315,10 +315,29 @@ static void large_memory_begins_at_a_large_page(void **state)
     }
 }
 
+/* Where large pages are not wanted a touched place takes a small one. */
+static void small_places_take_small_pages(void **state)
+{
+    (void)state;
+    enum { SIZE = 8 * RU_MEMORY_PAGE_BYTES };
+    int64_t before = ru_memory_touched_bytes();
+    uint8_t *p = ru_memory_map(SIZE);
+    assert_true(before > 0 && p != NULL);
+    ru_memory_small(p, SIZE);
+    for (uint32_t k = 0; k < 8; k++) {
+        memset(p + (int64_t)k * RU_MEMORY_PAGE_BYTES, 1, 1);
+    }
+    assert_true(ru_memory_touched_bytes() - before < RU_MEMORY_PAGE_BYTES);
+    memset(p, 1, SIZE);
+    assert_true(ru_memory_touched_bytes() - before >= SIZE / 2); /* the system counts roughly */
+    assert_int_equal(p[SIZE - 1], 1);
+    ru_memory_unmap(p, SIZE);
+}
+
 RU_TESTS(env_self, cmocka_unit_test(large_memory_begins_at_a_large_page),
-         cmocka_unit_test(two_may_watch), cmocka_unit_test(first_stop_signal_is_counted),
-         cmocka_unit_test(a_stop_needs_no_signal), cmocka_unit_test(second_stop_signal_ends),
-         cmocka_unit_test(ignored_signals_stay_ignored),
+         cmocka_unit_test(small_places_take_small_pages), cmocka_unit_test(two_may_watch),
+         cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(a_stop_needs_no_signal),
+         cmocka_unit_test(second_stop_signal_ends), cmocka_unit_test(ignored_signals_stay_ignored),
          cmocka_unit_test(output_ends_with_its_reader), cmocka_unit_test(knows_itself),
          cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
          cmocka_unit_test(finds_quota_of_groups))

@@ -5,6 +5,7 @@
 #   statistics and all schedules, and its stages before the last plan less memory. Where nothing could be computed
 #   again it is refused.
 . "$(dirname "$0")/parts.sh"
+unset MALLOC_PERTURB_ # it touches memory that is set aside and never used
 
 job() { # NAME MODEL
     cat >"$1.yaml" <<JOB

@@ -109,14 +109,16 @@ void ru_eval_close(ru_eval *e)
     ru_arena_fini(&e->scratch);
 }
 
-int64_t ru_eval_bytes(const ru_eval *e)
+int64_t ru_eval_bytes(const ru_eval *e, int64_t *packed)
 {
     ru_exe *const all[] = {e->main.exe, e->tail.exe};
     int64_t sum = 0;
+    *packed = 0;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(all) && all[k] != NULL; k++) {
         ru_exe_stats s;
         ru_exe_stats_get(all[k], &s);
         sum += s.state_bytes + s.const_bytes + s.arena_bytes + s.scratch_bytes + s.io_bytes;
+        *packed += s.const_bytes;
     }
     return sum;
 }

@@ -36,7 +36,8 @@ void ru_eval_rows_unpack(ru_eval *e, int64_t batch, const void *from);
 RU_MUST_USE ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from,
                                          ru_err *err);
 
-int64_t ru_eval_bytes(const ru_eval *e); /* that its executables plan */
+/* That its executables plan; *packed: what they touch when they open. */
+int64_t ru_eval_bytes(const ru_eval *e, int64_t *packed);
 
 /* The executable whose state ru_eval_run uses, and its graph (to load weights into). */
 ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph);

@@ -329,6 +329,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
     bool reads = false;
+    w->plan.memory = ru_memory_touched_bytes();
     RU_TRY(list_parts(w, err));
     name_records(w);
     RU_TRY(list_acts(w, err));

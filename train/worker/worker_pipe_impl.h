@@ -89,7 +89,7 @@ typedef struct rui_pipe_plan {
     uint32_t state; /* of stage 0 */
     uint32_t fill;  /* of the first worker: the state with which it begins */
     int64_t *bytes; /* [n_links] of a piece; 0: unused */
-    int64_t memory; /* that steps need */
+    int64_t memory; /* that steps need, with what was there before */
 } rui_pipe_plan;
 
 /* The micro-batch under way. */

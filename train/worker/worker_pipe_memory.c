@@ -177,13 +177,13 @@ ru_status rui_pipe_check_memory(rui_pipe_worker *w, ru_err *err)
         all += bytes;
     }
     w->at = w->parts;
-    w->plan.memory = all;
+    w->plan.memory += all;
     return refuse_more(w, all + rui_flows_bytes(w, true), largest, part, err);
 }
 
 void rui_pipe_tell_memory(rui_pipe_worker *w)
 {
-    int64_t weights = 0, saves = rui_flows_bytes(w, true);
+    int64_t weights = 0, packed = 0, saves = rui_flows_bytes(w, true);
     char text[128];
     for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts; p++) {
         weights += rui_meter_bytes(&w->stages.at[p->stage].step.graph, RU_ROLE_PARAM);
@@ -191,9 +191,9 @@ void rui_pipe_tell_memory(rui_pipe_worker *w)
     for (uint32_t k = 0; k < w->stages.n && w->t.ckpt != NULL; k++) { /* the copy that is written */
         saves += w->state_bytes[k];
     }
-    saves += w->t.eval != NULL ? ru_eval_bytes(w->t.eval) : 0;
+    saves += w->t.eval != NULL ? ru_eval_bytes(w->t.eval, &packed) - packed : 0;
     (void)snprintf(text, sizeof text, "%u %lld %lld %lld",
                    ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
-                   (long long)w->plan.memory, (long long)saves);
+                   (long long)(w->plan.memory + packed), (long long)saves);
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
 }
