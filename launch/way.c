@@ -244,16 +244,20 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
     return job->train.parallel == RU_PARALLEL_DATA ? RU_OK : ru_pipe_job_check(job, begin, err);
 }
 
-/* The folder is there: what was asked for its cut, for the worker that leads. */
+/* The folder is there: what was asked for its cut, for the worker that leads; and the checkpoint
+ * that it sends to those of other hosts, which need no folder. */
 typedef struct asked {
     ru_run_opened inner;
     const char *text, *file;
+    ru_launch_options *with;
     ru_arena *arena;
 } asked;
 
 static ru_status put_asked(void *self, const char *out, ru_err *err)
 {
     const asked *x = self;
+    ru_launch_options *with = x->with;
+    ru_ckpt_info info;
     const char *dir = ru_path_join(x->arena, out, "plans");
     const char *path = dir != NULL ? ru_path_join(x->arena, dir, x->file) : NULL;
     if (path == NULL) {
@@ -264,6 +268,10 @@ static ru_status put_asked(void *self, const char *out, ru_err *err)
         RU_TRY(ru_file_own(path, x->text, (int64_t)strlen(x->text), err));
     } else if (ru_path_exists(path)) { /* of another cut */
         RU_TRY(ru_path_remove(path, err));
+    }
+    if (with->hosts != NULL && with->train->resume && !with->again &&
+        ru_ckpt_find(out, x->arena, &info, NULL) == RU_OK) {
+        with->after = info.at.step;
     }
     return x->inner.fn != NULL ? x->inner.fn(x->inner.self, out, err) : RU_OK;
 }
@@ -571,6 +579,7 @@ ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
     asked x = {.inner = to->opened,
                .text = choice != NULL ? choice->asked : NULL,
                .file = "pipe.json",
+               .with = &with,
                .arena = arena};
     if (to->job != NULL && ru_pipe_job_is(to->job)) {
         bool placed = to->job->train.parallel == RU_PARALLEL_PLACED;

@@ -16,6 +16,7 @@
 #   net.sh cpu NAME K PERCENT COMMAND.. the same with so much of one core (period 10 ms; group NAME-K of group.sh)
 #   net.sh quota NAME K PERCENT         from now on so much, of what `cpu` started there
 #   net.sh rate NAME K R [out]          from now on that rate on the link of host K, both ways or out alone
+#   net.sh cut NAME K SECONDS           nothing comes to or from host K for so long
 #   net.sh status [NAME]                what stands, what the queues hold
 #   net.sh down NAME
 #   net.sh sweep                        take down what killed owners left behind
@@ -227,6 +228,14 @@ rate() { # name k rate [out]
     [[ ${4:-} == out ]] || change "$(ns "$1" hub)" "p$2"
 }
 
+cut() { # name k seconds: as if somebody pulled its plug
+    local hub
+    hub=$(ns "$1" hub)
+    enter "$hub" ip link set "p$2" down
+    sleep "$3"
+    enter "$hub" ip link set "p$2" up
+}
+
 verb=${1:-}
 shift || true
 case $verb in
@@ -238,7 +247,8 @@ case $verb in
     cpu) cpu "$@" ;;
     quota) [[ $# -eq 3 ]] || die 2 "quota NAME K PERCENT"; "$group" cpu "$1-$2" "$3" ;;
     rate) [[ $# -ge 3 ]] || die 2 "rate NAME K R [out]"; rate "$@" ;;
+    cut) [[ $# -eq 3 ]] || die 2 "cut NAME K SECONDS"; cut "$@" ;;
     status) status "$@" ;;
     sweep) sweep ;;
-    *) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,25s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -7,7 +7,9 @@
 #   3. a host that is gone for good is left out, and the others divide the model anew; one that loses a worker again and again
 #      keeps its other one;
 #   4. a loss while the leader evaluates leaves out no evaluation;
-#   5. a part of a placed step that has no state, and a checkpoint in place of copies that have no room.
+#   5. a part of a placed step that has no state, and a checkpoint in place of copies that have no room;
+#   6. a link that is cut for 0.5 s;
+#   7. the machine of the launcher is lost: --resume with its checkpoint, which no other host has.
 net=$(dirname "$(realpath "$0")")/net.sh
 "$net" check || exit $?
 . "$(dirname "$0")/parts.sh"
@@ -106,10 +108,31 @@ ended runs/again
 train drop calm-again --set train.steps="$(newest runs/again)" --set train.eval_every=10000000
 alike runs/again calm-again step/1
 
+here=2
+there=1
+begin runs/plug --set train.eval_every=10000000 --set 'train.pipeline={cut: [fc2, fc3]}' --set checkpoint.every=200ms
+for k in 1 2 3; do
+    "$net" cut "$lab" 2 0.5
+    wait_steps runs/plug
+done
+# All of the first host at once; what runs on the other one ends by itself.
+wait_ckpt runs/plug 0
+here_now=$(pgrep -P "$job_pid" | while read -r pid; do tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- '--token-file -' || echo "$pid"; done)
+# shellcheck disable=SC2086
+kill -9 "$job_pid" $here_now
+wait "$job_pid" 2>/dev/null || true
+job_pid=
+at=$(newest runs/plug)
+hosts plug 2 1 --resume --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2, fc3]}' --set train.eval_every=10000000 --set train.steps=$((at + 9)) ||
+    fail "a run does not go on on hosts that lack its folder: $(tail -5 runs/plug.log)"
+grep -q "continues after step $at" runs/plug.log || fail "not from the checkpoint after step $at: $(cat runs/plug.log)"
+train drop calm-plug --set train.eval_every=10000000 --set train.steps=$((at + 9))
+alike runs/plug calm-plug step/1
+
 # Most of the time the leader evaluates.
 sed 's/test_count: 30/test_count: 10000/' drop.yaml >eval.yaml
 job=eval
-there=1
+here=1
 begin runs/eval --set train.eval_every=3 --set 'train.pipeline={cut: [fc2]}'
 for k in 1 2 3; do lose runs/eval 2; done
 ended runs/eval
