@@ -27,11 +27,20 @@ enum { ROUNDS = 3, STEPS_MAX = 32, SKIPPED = 2 };
 
 #define PAYLOAD 0.956 /* of a link's rate */
 
+static const int64_t branches[] = {224, 160, 160, 96};
+
 static const struct net {
     const char *name;
-    bool towers;
+    const int64_t *widths; /* [n_widths] of branches; none: two towers */
+    uint32_t n_widths;
+    const char *zoo; /* a chain in place of both; NULL: none */
     int batch;
-} nets[] = {{"branches", false, 32}, {"towers", true, 32}};
+} nets[] = {
+    {"branches", branches, RU_ARRAY_LEN(branches), NULL, 32},
+    {"towers", NULL, 0, NULL, 32},
+    {"gpt", NULL, 0,
+     "{zoo: gpt, layers: 2, heads: 8, width: 512, context: 64, vocab: 256, tie: false}", 4},
+};
 
 static const struct place {
     const char *name, *rate,
@@ -61,7 +70,7 @@ static const double goals[SIDES] = {[PLACED] = 10, [SINGLE] = 0.98, [HEFT] = 0.9
  * three quarters of the baseline's. */
 static const double mean_goals[SIDES] = {[EXPERT] = 0.85, [ETF] = 0.77};
 
-enum { CASES_MAX = 12 };
+enum { CASES_MAX = 18 };
 
 /* What a method says. */
 typedef struct answer {
@@ -99,10 +108,14 @@ static ru_status put_job(const bench_placed *t, const struct net *n, const char 
                          const char **yaml, ru_err *err)
 {
     ru_arena *a = t->lab.b->arena;
-    const char *model = ru_arena_printf(a, "{onnx: %s/%s.onnx}", t->lab.dir, n->name);
+    const char *model =
+        n->zoo != NULL ? n->zoo : ru_arena_printf(a, "{onnx: %s/%s.onnx}", t->lab.dir, n->name);
     const char *train =
         ru_arena_printf(a, "batch: %d, steps: %d%s", n->batch, t->lab.b->quick ? 6 : 8, more);
-    const char *data = "{format: npy, train: [@noise/train-x.npy, @noise/train-y.npy]}";
+    const char *data = n->zoo != NULL
+                           ? "{format: tokens, train: [@text/train.txt], token_bytes: 1, "
+                             "context: 64}"
+                           : "{format: npy, train: [@noise/train-x.npy, @noise/train-y.npy]}";
     return model == NULL || train == NULL
                ? full(err)
                : ru_lab_run_job(&t->lab, n->name, model, data, train, yaml, err);
@@ -117,7 +130,7 @@ static ru_status profile(const bench_placed *t, const struct net *n, const char 
     if (model == NULL || *facts == NULL) {
         return full(err);
     }
-    RU_TRY(rui_placed_net(n->towers, model, a, err));
+    RU_TRY(n->zoo == NULL ? rui_placed_net(n->widths, n->n_widths, model, a, err) : RU_OK);
     RU_TRY(put_job(t, n, "", &yaml, err));
     return ru_lab_run_profile(&t->lab, yaml, NULL, quotas, RU_ARRAY_LEN(quotas), *facts, err);
 }
@@ -220,7 +233,7 @@ static ru_status plan(const bench_placed *t, job *j, const char *facts, ru_err *
         if (!j->wants[s]) {
             continue;
         }
-        if (s == EXPERT && j->n->towers) {
+        if (s == EXPERT && j->n->n_widths == 0 && j->n->zoo == NULL) {
             by_hand(j->at, &j->answers[s]);
             continue;
         }

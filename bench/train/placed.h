@@ -9,8 +9,11 @@
 /* Errors: RU_E_MISSING: no laboratory here. */
 RU_MUST_USE ru_status ru_bench_placed(ru_bench *b, ru_err *err);
 
-/* Inside of the benchmark: a model of images of 3 x 32 x 32 and 10 classes as ONNX at `path`: a
- * stem with four branches, or two towers. */
-RU_MUST_USE ru_status rui_placed_net(bool towers, const char *path, ru_arena *arena, ru_err *err);
+enum { RUI_PLACED_BRANCHES_MAX = 8 };
+
+/* Inside of the benchmark, and of test/job/placed_net_main.c: a model of images of 3 x 32 x 32 and
+ * 10 classes as ONNX at `path`: a stem with n branches of these widths, n 0: two towers. */
+RU_MUST_USE ru_status rui_placed_net(const int64_t *widths, uint32_t n, const char *path,
+                                     ru_arena *arena, ru_err *err);
 
 #endif

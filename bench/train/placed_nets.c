@@ -1,4 +1,4 @@
-/* Models with branches, for placed steps: a stem with four branches of unequal width, and two
+/* Models with branches, for placed steps: a stem with branches of given widths, and two
  * towers that meet at the end. Names are those of modules, so that a job can place them. */
 #include <math.h>
 #include <stddef.h>
@@ -92,16 +92,17 @@ static ru_value_id branch(writer *w, ru_value_id x, const char *module, int64_t 
     return pool(w, x);
 }
 
-static void build_branches(writer *w, ru_value_id x)
+static void build_branches(writer *w, ru_value_id x, const int64_t *widths, uint32_t n)
 {
-    static const int64_t widths[] = {224, 160, 160, 96};
-    static const char *const names[] = {"a", "b", "c", "d"};
-    ru_value_id ends[RU_ARRAY_LEN(widths)];
+    static const char *const names[RUI_PLACED_BRANCHES_MAX] = {"a", "b", "c", "d",
+                                                               "e", "f", "g", "h"};
+    ru_value_id ends[RUI_PLACED_BRANCHES_MAX];
+    RU_CHECK(n <= RUI_PLACED_BRANCHES_MAX);
     x = conv(w, x, "stem", 32, 5, 2);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(widths); k++) {
+    for (uint32_t k = 0; k < n; k++) {
         ends[k] = branch(w, x, names[k], widths[k]);
     }
-    x = linear(w, join(w, ends, RU_ARRAY_LEN(widths)), "head", CLASSES);
+    x = linear(w, join(w, ends, n), "head", CLASSES);
     ru_build_output(&w->b, x, "logits");
 }
 
@@ -122,20 +123,21 @@ static void build_towers(writer *w, ru_value_id x)
     ru_build_output(&w->b, x, "logits");
 }
 
-ru_status rui_placed_net(bool towers, const char *path, ru_arena *arena, ru_err *err)
+ru_status rui_placed_net(const int64_t *widths, uint32_t n, const char *path, ru_arena *arena,
+                         ru_err *err)
 {
     ru_graph g;
     writer w = {.a = arena, .random = 1};
     int64_t dims[] = {0, 3, SIDE, SIDE};
-    RU_TRY(ru_graph_init(&g, arena, towers ? "towers" : "branches", err));
+    RU_TRY(ru_graph_init(&g, arena, n == 0 ? "towers" : "branches", err));
     RU_TRY(ru_graph_symbol(&g, "N", &w.batch, err));
     dims[0] = ru_dim_symbol(w.batch, 1);
     ru_build_init(&w.b, &g);
     ru_value_id x = ru_build_input(&w.b, "x", ru_type_make(RU_F32, 4, dims));
-    if (towers) {
+    if (n == 0) {
         build_towers(&w, x);
     } else {
-        build_branches(&w, x);
+        build_branches(&w, x, widths, n);
     }
     RU_TRY(ru_build_finish(&w.b, err));
     const ru_onnx_write_options opt = {0};

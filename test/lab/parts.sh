@@ -1,4 +1,4 @@
-# Sourced by scripts that run jobs whose step is cut into parts, in a folder of their own; $2, if given: pipe-rule.
+# Sourced by scripts that run jobs whose step is cut into parts, in a folder of their own; $2, if given: pipe-rule, or placed-net.
 set -eu
 rubato=$(realpath "$1")
 [ $# -lt 2 ] || rule=$(realpath "$2")
@@ -7,6 +7,18 @@ cd "$work"
 export XDG_CACHE_HOME="$work/cache"
 failed=0
 job_pid=
+# branches WIDTH..: job branches.yaml, of a model with a branch for each width. A device adds the gradients of its branches
+# first, so bits depend on the placement.
+branches() {
+    "$rule" branches.onnx "$@" && "$rubato" data make noise --out noise --count 480 --test 24 --features 32 --classes 10 >/dev/null 2>&1 || fail "no model with branches"
+    cat >branches.yaml <<JOB
+name: branches
+model: {onnx: branches.onnx}
+data: {format: npy, train: [noise/train-x.npy, noise/train-y.npy]}
+train: {batch: 12, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {sgd: {lr: 0.01, momentum: 0.9}}, placed: {latency: 0s, byte_ns: 0, bytes_per_s: 1e15}}
+checkpoint: {every: 0s}
+JOB
+}
 cleanup() {
     [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
     rm -rf "$work"
@@ -78,6 +90,18 @@ kill_one() {
 restarts() { grep -c "all ${2:-stages} start again" "$1.log" || true; }
 more_restarts() { [ "$(restarts "$1" "$3")" -gt "$2" ]; }
 wait_restart() { wait_until "$1" more_restarts "$1" "$2" "${3:-stages}"; } # RUN BEFORE [PARTS]
+
+# placed_twice RUN N: until it started again its losses are those of N devices with the placement of first.yaml, and the step after that
+# has the loss of the same weights: last bits aside
+placed_twice() {
+    from=$(sed -n 's/all devices start again from .* after step //p' "$1.log" | tail -1)
+    train first "$1-calm" -w "$2" --set train.steps=$((from + 1))
+    told "$1" | grep step/1 | head -n "$from" >a.txt
+    told "$1-calm" | grep step/1 | head -n "$from" >b.txt
+    cmp -s a.txt b.txt || fail "losses of $1 are not those of a calm run: $(diff a.txt b.txt | head -4)"
+    for run in "$1" "$1-calm"; do told "$run" | sed -n "s/.*\"step\":$((from + 1)),.*\"loss\":\([0-9.e-]*\).*/\1/p"; done | tr '\n' ' ' >c.txt
+    awk '{exit !(NF == 2 && $1 > 0 && ($1 - $2) ^ 2 <= (1e-5 * $1) ^ 2)}' c.txt || fail "the step after the restart of $1 has another loss: $(cat c.txt)"
+}
 
 # ended RUN: the job was told to stop, and ends with 0
 ended() {

@@ -1,9 +1,9 @@
 #!/bin/sh
-# A pipeline whose worker becomes slow takes another cut: recut.sh PATH_OF_RUBATO
+# A pipeline, or a placed step, whose worker becomes slow is planned again: recut.sh PATH_OF_RUBATO PATH_OF_PLACED_NET
 #
 #   Two hosts with quotas of a core. Rubato chooses the cut; then the second host gets an eighth of its quota, and all start again
 #   from a set with a cut that gives it fewer layers. The losses are those of one process. In a further run the worker of that host
-#   cannot start with the other cut: the job goes on with the earlier one.
+#   cannot start with the other cut: the job goes on with the earlier one. A step of branches is placed again in the same way.
 net=$(dirname "$(realpath "$0")")/net.sh
 "$net" check cpu || exit $?
 . "$(dirname "$0")/parts.sh"
@@ -30,10 +30,11 @@ data: {format: synthetic, generator: digits, count: 2400, test_count: 100}
 train: {batch: 64, accumulate: 4, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {sgd: {lr: 0.01, momentum: 0.9}}}
 checkpoint: {every: 0s}
 JOB
-# begin RUN: until its steps tell enough
+# begin RUN [JOB WAY]: until its steps tell enough
 begin() {
     echo 80 >quota
-    RUBATO_SSH=$work/ssh "$net" cpu "$lab" 1 80 "$rubato" train job.yaml --out "$1" --hosts 10.77.0.1:1,10.77.0.2:1 --set train.parallel=pipeline >"$1.log" 2>&1 &
+    "$net" quota "$lab" 2 80 2>/dev/null || true
+    RUBATO_SSH=$work/ssh "$net" cpu "$lab" 1 80 "$rubato" train "${2:-job}.yaml" --out "$1" --hosts 10.77.0.1:1,10.77.0.2:1 --set "train.parallel=${3:-pipeline}" >"$1.log" 2>&1 &
     job_pid=$!
     wait_until "$1" past "$1" 120
 }
@@ -72,5 +73,21 @@ told back | grep step/1 >c.txt
 told two | grep step/1 >d.txt
 cmp -s c.txt d.txt || fail "losses of the earlier cut are not those of one process: $(diff c.txt d.txt | head -4)"
 same back two
+# Equal branches: with a third of its quota the second device gets fewer of them, and not none.
+branches 24 24 24 24 24 24 24 24
+begin place branches placed
+cp place/job.yaml first.yaml
+echo 27 >quota
+"$net" quota "$lab" 2 27
+again() { [ "$(restarts place devices)" -gt 0 ]; }
+wait_until place again
+wait_until place past place $(($(lines_of place) + 10))
+ended place
+grep -q 'a step takes .* ms were predicted; with the recorded times another placement takes' place.log || fail "nobody says why: $(tail -5 place.log)"
+grep -q 'all devices start again from their copies in memory' place.log || fail "not from a set: $(tail -5 place.log)"
+[ "$(grep 'placed on 2 devices' place.log | sort -u | wc -l)" -ge 2 ] || fail "the placement is the same: $(cat place.log)"
+"$rubato" explain place place >explained.txt || fail "another placement is not explained"
+grep -q '^installed' explained.txt || fail "explain has no plan for another placement: $(tail -8 explained.txt)"
+if [ "$(restarts place devices)" = 1 ]; then placed_twice place 2; else echo "placed again more than once, so bits were not compared"; fi
 [ $failed = 0 ] && echo "ok: cut at fc$first, then at fc$last, with the losses of one process; back when a worker cannot start"
 exit $failed

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Workers that join a pipeline or a placed step are spares: spare.sh PATH_OF_RUBATO
+# Workers that join a pipeline or a placed step are spares: spare.sh PATH_OF_RUBATO PATH_OF_PLACED_NET
 #
 #   1. a spare takes the place of a worker that was killed, then a new process that of the spare: losses of an
 #      undisturbed run; a spare without a part ends with the job;
 #   2. the same with a placed step, whose leader is killed;
 #   3. a pipeline that Rubato cut takes a spare in when a step of three workers is predicted to be faster: losses of a
-#      run that is resumed by hand with that cut from the same step.
+#      run that is resumed by hand with that cut from the same step;
+#   4. a step of branches that Rubato placed takes a spare in: losses of the first placement, and the next step from its weights.
 . "$(dirname "$0")/parts.sh"
 spare_pid=
 trap '[ -z "$spare_pid" ] || kill -9 $spare_pid 2>/dev/null; cleanup' EXIT
@@ -17,6 +18,7 @@ data: {format: synthetic, generator: digits, count: 240, test_count: 30}
 train: {batch: 24, accumulate: 4, steps: 1000000, eval_every: 10000000, threads: 1, autotune: false, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 40}}}
 checkpoint: {every: 0s}
 JOB
+job=mlp
 goes_on() { wait_until "$1" past "$1" $(($(last_step "$1") + 5)); }
 says() { grep -q -- "$2" "$1.log"; }
 froms() { sed -n 's/all .* start again from .* after step //p' "$1.log"; }
@@ -25,7 +27,7 @@ begin() { # RUN WORKERS OPTIONS..
     run=$1
     n=$2
     shift 2
-    "$rubato" train mlp.yaml --out "$run" -w "$n" --json "$@" >"$run.json" 2>"$run.log" &
+    "$rubato" train "$job.yaml" --out "$run" -w "$n" --json "$@" >"$run.json" 2>"$run.log" &
     job_pid=$!
     wait_until "$run" past "$run" 5
     at=$(sed -n 's/to add a worker, run: rubato worker --join \([^ ]*\) .*/\1/p' "$run.log")
@@ -99,5 +101,22 @@ three=$(sed -n 's/predicted for a step of 3 workers: .*: at \(.*\)/\1/p' grown.l
 train mlp calm-grown -w 2 --set train.steps="$(froms grown | head -1)" --set $pipeline --set "$wide" --set $more --set "train.pipeline={cut: [$two]}"
 train mlp calm-grown -w 3 --set train.steps="$(newest grown)" --set $pipeline --set "$wide" --set $more --set "train.pipeline={cut: [$three]}" --resume
 alike grown calm-grown
+
+# Two devices have two branches each or more, three have one, or nearly.
+branches 40 40 40
+job=branches
+begin wider 2:3 --set train.parallel=placed
+cp wider/job.yaml first.yaml
+join wider five
+wait_restart wider 0 devices
+goes_on wider
+says wider 'predicted for a step of 3 workers: .*; who joined gets a device' || fail "nobody says why: $(cat wider.log)"
+says wider 'placed on 3 devices' || fail "the spare has no device: $(cat wider.log)"
+ended wider
+wait $spare_pid || fail "a worker that joined ended with $?: $(cat five.log)"
+spare_pid=
+"$rubato" explain wider place >explained.txt || fail "a placement with a worker that joined is not explained"
+grep -q '^ *3 ' explained.txt || fail "explain shows another plan: $(cat explained.txt)"
+placed_twice wider 2
 [ $failed = 0 ] && echo "ok: workers that join are spares, take places, and are taken in when a step gains"
 exit $failed
