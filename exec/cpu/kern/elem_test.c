@@ -49,6 +49,7 @@ static const math_case math_cases[] = {
     {RU_KERN_MAP1_Gelu, "gelu", gelu_of, -10.0, 10.0, 5.0},
     {RU_KERN_MAP1_GeluTanh, "gelu_tanh", gelu_tanh_of, -4.0, 10.0, 24.0},
     {RU_KERN_MAP1_Softplus, "softplus", softplus_of, -80.0, 80.0, 3.0},
+    {RU_KERN_MAP1_Atanh, "atanh", atanh, -0.99999, 0.99999, 3.0},
 };
 
 /* Distance in units of the last place of the true value. */
@@ -153,6 +154,69 @@ static void powers_are_right(void **state)
                              (double)y[i], k->name, (double)z[i], want);
                 }
             }
+        }
+    }
+}
+
+static bool same_bits(float a, float b)
+{
+    return isnan(b) ? isnan(a) : a == b && (signbit(a) != 0) == (signbit(b) != 0);
+}
+
+/* Remainders bit for bit as the C library's: near quotients that are whole, of quotients up to
+ * 2^30, of zeros, infinities, NaN and numbers next to 0. */
+static void remainders_are_exact(void **state)
+{
+    (void)state;
+    enum { N = 4111 };
+    static const float others[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -3e-39f, FLT_MAX};
+    static float x[N], y[N], z[N];
+    for (uint32_t c = 0; c < RU_KERN_LEVELS * 6; c++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)(c / 6));
+        const uint32_t form = c % 3;
+        const bool floors = c % 6 >= 3;
+        for (int i = 0; i < N; i++) {
+            y[i] = (float)((i * 379 % 1013) - 506) * 0.37f + 0.01f;
+            x[i] = y[i] * (float)(i * 91 % 65537 - 30000);
+            x[i] = i % 3 == 0 ? nextafterf(x[i], i % 2 == 0 ? 0.0f : INFINITY) : x[i];
+            x[i] = i % 5 == 0 ? ldexpf(x[i], i % 7 - 3) : x[i];
+            x[i] = i >= 3000 && i % 9 == 0 ? y[i] * 1.3e9f : x[i];
+            x[i] = i >= 3500 && i % 8 == 0 ? others[i / 8 % 8] : x[i];
+            y[i] = i >= 3500 && i % 11 == 0 ? others[i / 11 % 8] : y[i];
+        }
+        x[0] = form == 1 ? 1000.5f : x[0];
+        y[0] = form == 2 ? 0.3f : y[0];
+        if (k != NULL) {
+            k->map2(floors ? RU_KERN_MAP2_FloorMod : RU_KERN_MAP2_Mod, 0, 0, RU_F32, x, form != 1,
+                    y, form != 2, z, N);
+        }
+        for (int i = 0; k != NULL && i < N; i++) {
+            float u = x[form == 1 ? 0 : i], v = y[form == 2 ? 0 : i], want = fmodf(u, v);
+            if (floors) {
+                want = want == 0.0f                  ? copysignf(0.0f, v)
+                       : (want < 0.0f) != (v < 0.0f) ? want + v
+                                                     : want;
+            }
+            if (!same_bits(z[i], want)) {
+                fail_msg("%g mod %g on %s is %g, not %g (form %u)", (double)u, (double)v, k->name,
+                         (double)z[i], (double)want, c % 6);
+            }
+        }
+    }
+}
+
+static void ends_of_atanh(void **state)
+{
+    (void)state;
+    static const float x[] = {1.0f, -1.0f, 1.5f, NAN, -INFINITY, 0.5f, -0.0f};
+    float y[RU_ARRAY_LEN(x)];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k != NULL) {
+            k->map1(RU_KERN_MAP1_Atanh, 0, 0, RU_F32, x, y, RU_ARRAY_LEN(x));
+            assert_true(y[0] == INFINITY && y[1] == -INFINITY);
+            assert_true(isnan(y[2]) && isnan(y[3]) && isnan(y[4]));
+            assert_true(fabsf(y[5] - 0.5493061443f) < 2e-7f && same_bits(y[6], -0.0f));
         }
     }
 }
@@ -652,4 +716,5 @@ RU_TESTS(exec_elem, cmocka_unit_test(pairs_are_cast_on_every_set),
          cmocka_unit_test(infinity_makes_no_nan), cmocka_unit_test(neighbours_do_not_matter),
          cmocka_unit_test(zeros_keep_their_sign), cmocka_unit_test(ranges_are_exact),
          cmocka_unit_test(bf16_rounds_once), cmocka_unit_test(powers_are_right),
-         cmocka_unit_test(doubles_are_cut), cmocka_unit_test(wide_maps_are_right))
+         cmocka_unit_test(doubles_are_cut), cmocka_unit_test(wide_maps_are_right),
+         cmocka_unit_test(remainders_are_exact), cmocka_unit_test(ends_of_atanh))

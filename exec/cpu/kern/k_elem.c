@@ -54,6 +54,27 @@ RU_KERN_INLINE float kv_turn(float x, uint32_t quarter)
     return kv_float(kv_bits(y) ^ ((q & 2u) << 30));
 }
 
+/* Near 0 a polynomial (Cephes' atanhf), else by the logarithm. */
+RU_KERN_INLINE float kv_atanh(float x)
+{
+    float a = fabsf(x), z = x * x, p = 1.81740078349e-1f;
+    p = p * z + 8.24370301058e-2f;
+    p = p * z + 1.46691431730e-1f;
+    p = p * z + 1.99782164500e-1f;
+    p = p * z + 3.33337300303e-1f;
+    float near = p * z * x + x;
+    float far = copysignf(0.5f * kv_log((1.0f + a) / (1.0f - a)), x);
+    return a < 0.5f ? near : far;
+}
+
+static void atanh_f32(const float *x, float *y, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = kv_atanh(x[i]);
+    }
+}
+
 RU_KERN_INLINE float kv_mish_slope(float x)
 {
     float th = kv_tanh(kv_softplus(x));
@@ -151,6 +172,10 @@ static void map1_f32(ru_kern_map1 op, float a, float b, const float *xs, float *
     }
     if (op == RU_KERN_MAP1_Sigmoid) {
         sigmoid_f32(xs, ys, n);
+        return;
+    }
+    if (op == RU_KERN_MAP1_Atanh) {
+        atanh_f32(xs, ys, n);
         return;
     }
     if ((op == RU_KERN_MAP1_Sin || op == RU_KERN_MAP1_Cos) && turns_far(xs, n)) {
@@ -256,6 +281,42 @@ RU_KERN_INLINE void power_f32(const float *xs, bool each_x, const float *ys, boo
     }
 }
 
+/* Remainders in doubles, where quotients below 2^27 in size give them exactly: no quotient of two
+ * floats that is not whole is as near to a whole number as a double's rounding. Blocks with other
+ * numbers go through the C library. */
+static void mod_f32(bool floors, const float *xs, bool each_x, const float *ys, bool each_y,
+                    float *zs, int64_t n)
+{
+    enum { BLOCK = 128 };
+    float x_all[BLOCK], y_all[BLOCK];
+    for (int64_t i = 0; i < BLOCK; i++) {
+        x_all[i] = xs[0];
+        y_all[i] = ys[0];
+    }
+    for (int64_t b = 0; b < n; b += BLOCK) {
+        const int64_t w = kv_min_i64(BLOCK, n - b);
+        const float *x = each_x ? xs + b : x_all, *y = each_y ? ys + b : y_all;
+        uint32_t other = 0;
+#pragma omp simd reduction(| : other)
+        for (int64_t i = 0; i < w; i++) {
+            float size = fabsf(y[i]);
+            other |= fabsf(x[i]) < 134217728.0f * size ? 0u : 1u;
+            other |= size <= FLT_MAX ? 0u : 1u;
+        }
+        for (int64_t i = 0; other != 0 && i < w; i++) {
+            zs[b + i] = floors ? kv_floor_mod(x[i], y[i]) : fmodf(x[i], y[i]);
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < (other != 0 ? 0 : w); i++) {
+            double q = (double)(int32_t)((double)x[i] / (double)y[i]);
+            float r = copysignf((float)((double)x[i] - q * (double)y[i]), x[i]);
+            float up = (r < 0.0f) != (y[i] < 0.0f) ? r + y[i] : r;
+            up = r == 0.0f ? copysignf(0.0f, y[i]) : up;
+            zs[b + i] = floors ? up : r;
+        }
+    }
+}
+
 /* An operand that is not `each` is one number. */
 RU_KERN_INLINE void map2_steps(ru_kern_map2 op, float a, float b, const float *xs, bool each_x,
                                const float *ys, bool each_y, float *zs, int64_t n)
@@ -265,6 +326,10 @@ RU_KERN_INLINE void map2_steps(ru_kern_map2 op, float a, float b, const float *x
     (void)b;
     if (op == RU_KERN_MAP2_Pow) {
         power_f32(xs, each_x, ys, each_y, zs, n);
+        return;
+    }
+    if (op == RU_KERN_MAP2_Mod || op == RU_KERN_MAP2_FloorMod) {
+        mod_f32(op == RU_KERN_MAP2_FloorMod, xs, each_x, ys, each_y, zs, n);
         return;
     }
     switch (op) {

@@ -57,6 +57,27 @@ COPY_RUN(uint16_t, row16)
 COPY_RUN(uint32_t, row32)
 COPY_RUN(uint64_t, row64)
 
+/* Does the last axis read each element of x twice, one after the other, as an image does that is
+ * doubled? */
+static bool in_pairs(const ru_kern_places *p)
+{
+    int64_t n = p->dims[p->rank - 1];
+    bool pairs = p->bytes == 4 && in_table(p) && n % 2 == 0;
+    for (int64_t j = 0; pairs && j < n; j++) {
+        pairs = p->from[p->rank - 1][j] == j / 2;
+    }
+    return pairs;
+}
+
+static void each_twice(const uint32_t *restrict x, uint32_t *restrict y, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        y[2 * j] = x[j];
+        y[2 * j + 1] = x[j];
+    }
+}
+
 /* Where row `r` of the outer axes begins in x, or -1. */
 static int64_t row_at(const ru_kern_places *p, int64_t r)
 {
@@ -77,6 +98,7 @@ void RUI_K(rui_kern_places)(const ru_kern_places *p, const void *x, const void *
 {
     uint64_t bits = 0;
     int64_t cols = p->dims[p->rank - 1];
+    const bool pairs = in_pairs(p);
     if (fill != NULL) {
         memcpy(&bits, fill, (size_t)p->bytes);
     }
@@ -88,6 +110,10 @@ void RUI_K(rui_kern_places)(const ru_kern_places *p, const void *x, const void *
             continue;
         }
         before = row;
+        if (pairs && row >= 0) {
+            each_twice((const uint32_t *)x + row, (uint32_t *)(void *)to, cols / 2);
+            continue;
+        }
         switch (p->bytes) {
         case 1:
             row8(p, row, x, (uint8_t *)to, (uint8_t)bits);

@@ -398,6 +398,7 @@ void RUI_K(rui_kern_reduce_rows)(ru_kern_red op, ru_dtype t, const void *x, int6
 enum {
     FOLD_BYTES = 64, /* one vector of the widest set: results do not depend on the set */
     NEAR_BYTES = 16384,
+    FOLD_ROWS = 8, /* fewer than a set of L1 has lines: rows may lie a power of two apart */
 };
 
 RU_KERN_INLINE float join_f32(const ru_kern_red op, float s, float v)
@@ -445,7 +446,8 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
 
 /* cols: `w` columns, a constant where it matters. few: fewer than a vector that follow each other
  * are read as four vectors of columns for each one, a piece of x in L1 at a time; what is left of
- * the rows is the caller's. wide: any number; the last vector overlaps the one before. row: two
+ * the rows is the caller's. across: any number; the last vector overlaps the one before. wide: in
+ * pieces of a few rows whose results stay in L1, so that x is read nearly in its order. row: two
  * vectors of partial results, then pairwise. */
 #define FOLD_TYPE(T, t)                                                                          \
     RU_KERN_INLINE void cols_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
@@ -491,17 +493,12 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
             y[j] = join_##t(of_parts(op), y[j], part[j]);                                        \
         }                                                                                        \
     }                                                                                            \
-    RU_KERN_INLINE void wide_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
-                                 int64_t w, T start, T *y)                                       \
+    RU_KERN_INLINE void across_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,   \
+                                   int64_t w, T *y)                                              \
     {                                                                                            \
         enum { V = FOLD_BYTES / (int64_t)sizeof(T) };                                            \
         T end[V];                                                                                \
         int64_t c = 0, left = w % V;                                                             \
-        if (w < V && ld == w && rows >= 8 * V) {                                                 \
-            few_##t(op, x, rows, w, start, y);                                                   \
-            x += rows / (4 * V) * (4 * V) * w;                                                   \
-            rows %= 4 * V;                                                                       \
-        }                                                                                        \
         if (w > V && left > 0) {                                                                 \
             memcpy(end, y + w - V, sizeof end);                                                  \
             cols_##t(op, x + w - V, rows, ld, V, end);                                           \
@@ -516,6 +513,23 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
             memcpy(y + c, end + V - left, (size_t)left * sizeof *y);                             \
         } else if (left > 0) {                                                                   \
             cols_##t(op, x, rows, ld, left, y);                                                  \
+        }                                                                                        \
+    }                                                                                            \
+    RU_KERN_INLINE void wide_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
+                                 int64_t w, T start, T *y)                                       \
+    {                                                                                            \
+        enum { V = FOLD_BYTES / (int64_t)sizeof(T), NEAR = NEAR_BYTES / (int64_t)sizeof(T) };    \
+        if (w < V && ld == w && rows >= 8 * V) {                                                 \
+            few_##t(op, x, rows, w, start, y);                                                   \
+            x += rows / (4 * V) * (4 * V) * w;                                                   \
+            rows %= 4 * V;                                                                       \
+        }                                                                                        \
+        const int64_t deep = w <= 4 * V ? rows : FOLD_ROWS;                                      \
+        for (int64_t c = 0, n; c < w; c += n) {                                                  \
+            n = w - c < 2 * NEAR ? w - c : NEAR;                                                 \
+            for (int64_t r = 0; r < rows; r += deep) {                                           \
+                across_##t(op, x + r * ld + c, kv_min_i64(deep, rows - r), ld, n, y + c);        \
+            }                                                                                    \
         }                                                                                        \
     }                                                                                            \
     RU_KERN_INLINE T row_##t(const ru_kern_red op, const T *x, int64_t n, T start, T a)          \

@@ -225,6 +225,7 @@ void RUI_K(rui_kern_arg)(const ru_kern_scan *s, const float *x, int64_t *y, int6
 /* TOP_BLOCK: elements that are gone through backwards, so that of lines in rising order few enter
  * the heap, and of falling ones no more than the first block. */
 enum { TOP_COLS = RU_KERN_TOP_COLS, TOP_SPAN = 64, TOP_PIECE = 16, TOP_BLOCK = 256, DIGIT = 256 };
+enum { TOP_FEW = 16, TOP_LONG = 512 }; /* kept of a line, and its elements, for a bound to pay */
 
 /* A key and, below it, the complement of its place: of equals the first is larger. */
 typedef uint64_t mark;
@@ -295,10 +296,85 @@ static float top_floor(const ru_kern_scan *s, const float *x, mark worst, int64_
     return floor == -INFINITY ? NAN : nextafterf(floor, -INFINITY);
 }
 
+/* No element below it is among the k best: the k-th of TOP_SPAN elements, each the best one of
+ * every TOP_SPAN-th of the line. A NaN counts as the last here. */
+static float top_bound(const ru_kern_scan *s, const float *x)
+{
+    const float sign = s->smallest ? -1.0f : 1.0f;
+    float most[TOP_SPAN], best[TOP_FEW + 1];
+    int64_t n = 0;
+    for (int64_t j = 0; j < TOP_SPAN; j++) {
+        most[j] = -INFINITY;
+    }
+    for (int64_t i = 0; i + TOP_SPAN <= s->dim; i += TOP_SPAN) {
+#pragma omp simd
+        for (int64_t j = 0; j < TOP_SPAN; j++) {
+            float v = sign * x[i + j];
+            most[j] = v > most[j] ? v : most[j];
+        }
+    }
+    for (int64_t j = 0; j < TOP_SPAN; j++) {
+        int64_t at = n;
+        if (n == s->keep && most[j] <= best[n - 1]) {
+            continue;
+        }
+        for (; at > 0 && best[at - 1] < most[j]; at--) {
+            best[at] = best[at - 1];
+        }
+        best[at] = most[j];
+        n += n < s->keep;
+    }
+    return best[s->keep - 1] == -INFINITY ? NAN : nextafterf(best[s->keep - 1], -INFINITY);
+}
+
+/* The heap's own marks once it is full; of equals the first has come before. */
+static void top_piece(const ru_kern_scan *s, const float *x, int64_t i, int64_t end, mark *heap,
+                      float *floor)
+{
+    for (int64_t k = i; k < end; k++) {
+        float v = s->smallest ? -x[k] : x[k];
+        if (v <= *floor) {
+            continue;
+        }
+        mark m = mark_of(x[k], s->smallest, k);
+        if (m > heap[0]) {
+            sink(heap, s->keep, 0, m);
+            *floor = heap[0] == 0 ? *floor : top_floor(s, x, heap[0], k + 1);
+        }
+    }
+}
+
+/* A few of one contiguous long line: nearly all others are below the bound, so that few enter the
+ * heap. */
+static void top_long_line(const ru_kern_scan *s, const float *x, mark *heap)
+{
+    const float sign = s->smallest ? -1.0f : 1.0f;
+    float floor = top_bound(s, x);
+    for (int64_t i = 0; i < s->keep; i++) {
+        heap[i] = 0; /* below every mark */
+    }
+    for (int64_t i = 0, n; i < s->dim; i += n) {
+        n = kv_min_i64(TOP_SPAN, s->dim - i);
+        if (n == TOP_SPAN && !top_any(x + i, TOP_SPAN, sign, &floor, 0)) {
+            continue;
+        }
+        for (int64_t j = i, m; j < i + n; j += m) {
+            m = kv_min_i64(TOP_PIECE, i + n - j);
+            if (m < TOP_PIECE || top_any(x + j, TOP_PIECE, sign, &floor, 0)) {
+                top_piece(s, x, j, j + m, heap, &floor);
+            }
+        }
+    }
+}
+
 /* One contiguous line. */
 static void top_line(const ru_kern_scan *s, const float *x, mark *heap)
 {
     const float sign = s->smallest ? -1.0f : 1.0f;
+    if (s->keep <= TOP_FEW && s->dim >= TOP_LONG) {
+        top_long_line(s, x, heap);
+        return;
+    }
     top_start(s, x, heap);
     for (int64_t i = s->keep, end; i < s->dim; i = end) {
         float floor = top_floor(s, x, heap[0], i);

@@ -365,6 +365,67 @@ static void largest_are_in_order(void **state)
     free(x);
 }
 
+/* Columns in one order, whatever pieces they are read in: the sums have the same bits. */
+static void columns_are_added_row_by_row(void **state)
+{
+    (void)state;
+    enum { MOST = 31 * 9001 };
+    static const int64_t rows[] = {1, 7, 8, 9, 31}, cols[] = {5, 64, 65, 259, 4096, 8191, 9001};
+    static float x[MOST], y[9001];
+    numbers(x, MOST, 3);
+    for (int64_t i = 0; i < MOST; i++) {
+        x[i] *= 0.37f;
+    }
+    for (uint32_t c = 0; c < RU_KERN_LEVELS * 5 * 7; c++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)(c % RU_KERN_LEVELS));
+        const int64_t n = rows[c / RU_KERN_LEVELS % 5], w = cols[c / RU_KERN_LEVELS / 5];
+        if (k == NULL) {
+            continue;
+        }
+        k->reduce_cols(RU_KERN_RED_SUM, RU_F32, x, n, w, 0, w, y);
+        for (int64_t j = 0; j < w; j++) {
+            float sum = 0.0f;
+            for (int64_t r = 0; r < n; r++) {
+                sum += x[r * w + j];
+            }
+            assert_true(y[j] == sum);
+        }
+    }
+}
+
+/* Few of long lines: in any order, rising, falling, in one column of a bound, with many alike, with
+ * numbers that are none, and next to nothing but infinities. */
+static void few_of_long_lines(void **state)
+{
+    (void)state;
+    enum { LINES = 2, MOST = 1300 };
+    static const int64_t dims[] = {512, 575, MOST}, keeps[] = {2, 5, 16, 17};
+    static float x[LINES * MOST];
+    for (uint32_t c = 0; c < RU_KERN_LEVELS * 2 * 3 * 8; c++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)(c % RU_KERN_LEVELS));
+        const uint32_t rest = c / RU_KERN_LEVELS, way = rest / 6;
+        ru_kern_scan s = {.dim = dims[rest / 2 % 3], .inner = 1, .smallest = rest % 2 == 1};
+        numbers(x, LINES * s.dim, c);
+        for (int64_t i = 0; i < LINES * s.dim; i++) {
+            float v = x[i], sign = s.smallest ? -1.0f : 1.0f;
+            x[i] = way == 1   ? (float)(i / 3)
+                   : way == 2 ? (float)(-i / 3)
+                   : way == 3 ? (i % 64 == 7 ? sign * (float)(i + 9) : v)
+                   : way == 4 ? (i % 301 == 9 ? sign : 0.0f)
+                   : way == 5 ? (i % 97 == 5 ? NAN : v)
+                   : way == 6 ? (i % s.dim == 400 ? v
+                                 : i % 5 == 0     ? NAN
+                                                  : -sign * INFINITY)
+                   : way == 7 ? -0.0f * (float)(i % 2) * v
+                              : v;
+        }
+        for (uint32_t i = 0; k != NULL && i < RU_ARRAY_LEN(keeps); i++) {
+            s.keep = keeps[i];
+            check_top(k, &s, x, LINES);
+        }
+    }
+}
+
 static void running_sums(void **state)
 {
     (void)state;
@@ -567,4 +628,5 @@ RU_TESTS(exec_line, cmocka_unit_test(bytes_are_looked_up), cmocka_unit_test(matr
          cmocka_unit_test(softmax_of_every_length), cmocka_unit_test(places_of_the_largest),
          cmocka_unit_test(places_of_every_type), cmocka_unit_test(largest_are_in_order),
          cmocka_unit_test(running_sums), cmocka_unit_test(rows_of_doubles_are_reduced),
+         cmocka_unit_test(few_of_long_lines), cmocka_unit_test(columns_are_added_row_by_row),
          cmocka_unit_test(rows_of_pools_on_every_set))

@@ -163,43 +163,56 @@ RU_KERN_INLINE bool deep_tops(const ru_kern_red op, const double *x, int64_t w, 
     return !deep_any(nan);
 }
 
-/* w rows, at most DEEP, into lanes of `all`. Shorter rows read what follows the last one. */
+/* DEEP rows of n < DEEP elements into lanes; what follows the last row is read, too. */
+RU_KERN_INLINE deep_v deep_short(const ru_kern_red op, const double *x, int64_t n, double start)
+{
+    deep_v r[DEEP], all = (deep_v){0} + start;
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < DEEP; i++) {
+        r[i] = deep_load(x + i * n);
+    }
+    deep_turn(r);
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < DEEP - 1; i++) {
+        if (i < n) {
+            all = deep_join(op, r[i], all);
+        }
+    }
+    return all;
+}
+
+/* w rows of at least DEEP elements, at most DEEP of them, into lanes. */
 RU_KERN_INLINE deep_v deep_rows(const ru_kern_red op, const double *x, int64_t w, int64_t n,
                                 double start)
 {
     const ru_kern_red parts = of_parts(op);
     const int64_t left = n % DEEP;
     const double *from[DEEP];
-    deep_v acc[DEEP], all = (deep_v){0} + start;
+    deep_v acc[DEEP];
 #pragma GCC unroll 8
     for (int64_t i = 0; i < DEEP; i++) {
         from[i] = x + (i < w ? i : 0) * n;
         acc[i] = (deep_v){0} + start;
     }
-    if (n >= DEEP) {
-        for (int64_t k = 0; k < n - left; k += DEEP) {
+    for (int64_t k = 0; k < n - left; k += DEEP) {
 #pragma GCC unroll 8
-            for (int64_t i = 0; i < DEEP; i++) {
-                acc[i] = deep_join(op, deep_load(from[i] + k), acc[i]);
-            }
+        for (int64_t i = 0; i < DEEP; i++) {
+            acc[i] = deep_join(op, deep_load(from[i] + k), acc[i]);
         }
-        deep_turn(acc);
-        deep_v a =
-            deep_join(parts, deep_join(parts, acc[4], acc[0]), deep_join(parts, acc[6], acc[2]));
-        deep_v b =
-            deep_join(parts, deep_join(parts, acc[5], acc[1]), deep_join(parts, acc[7], acc[3]));
-        all = deep_join(parts, b, a);
     }
+    deep_turn(acc);
+    deep_v a = deep_join(parts, deep_join(parts, acc[4], acc[0]), deep_join(parts, acc[6], acc[2]));
+    deep_v b = deep_join(parts, deep_join(parts, acc[5], acc[1]), deep_join(parts, acc[7], acc[3]));
+    deep_v all = deep_join(parts, b, a);
     if (left > 0) {
-        const int64_t back = n < DEEP ? 0 : DEEP - left;
 #pragma GCC unroll 8
         for (int64_t i = 0; i < DEEP; i++) {
-            acc[i] = deep_load(from[i] + n - left - back);
+            acc[i] = deep_load(from[i] + n - DEEP);
         }
         deep_turn(acc);
 #pragma GCC unroll 8
-        for (int64_t i = 0; i < DEEP; i++) {
-            all = i >= back && i < back + left ? deep_join(op, acc[i], all) : all;
+        for (int64_t i = 1; i < DEEP; i++) {
+            all = i >= DEEP - left ? deep_join(op, acc[i], all) : all;
         }
     }
     return all;
@@ -216,10 +229,16 @@ RU_KERN_INLINE int64_t deep_fold(const ru_kern_red op, const double *x, int64_t 
         if (n < DEEP && (m < DEEP || (j + DEEP - 1) * n + DEEP > w * n)) {
             break;
         }
-        bool picks = n >= DEEP && (op == RU_KERN_RED_MAX || op == RU_KERN_RED_MIN);
+        bool picks = op == RU_KERN_RED_MAX || op == RU_KERN_RED_MIN;
         deep_v all;
-        if (!picks || !deep_tops(op, x + j * n, m, n, start, &all)) {
+        if (n < DEEP) {
+            all = deep_short(op, x + j * n, n, start);
+        } else if (!picks || !deep_tops(op, x + j * n, m, n, start, &all)) {
             all = deep_rows(op, x + j * n, m, n, start);
+        }
+        if (m == DEEP) {
+            *(deep_v *)(y + j) = deep_join(of_parts(op), all, deep_load(y + j));
+            continue;
         }
         double some[DEEP];
         memcpy(some, &all, sizeof some);
