@@ -50,12 +50,41 @@ static void chunk_part(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
+/* Of few outer indices each thread has a stretch of the whole. */
+static void stretch_part(void *arg, uint32_t thread, uint32_t threads)
+{
+    enum { PAGE = 4096 };
+    const chunk_state *s = arg;
+    int64_t begin = 0;
+    int64_t end = 0;
+    ru_pool_split(s->whole_bytes, PAGE, thread, threads, &begin, &end);
+    for (int64_t i = 0; i < s->outer; i++) {
+        char *whole = (char *)s->bufs[0] + i * s->whole_bytes;
+        if (s->zero && begin < end) {
+            memset(whole + begin, 0, (size_t)(end - begin));
+        }
+        for (uint32_t k = 0; k < s->parts; k++) {
+            int64_t at = s->at_bytes[k], bytes = s->part_bytes[k];
+            int64_t from = at > begin ? at : begin, to = at + bytes < end ? at + bytes : end;
+            char *part = s->bufs[1 + k];
+            if (part == NULL || from >= to) {
+                continue;
+            }
+            part += i * bytes + from - at;
+            memcpy(s->join ? whole + from : part, s->join ? part : whole + from,
+                   (size_t)(to - from));
+        }
+    }
+}
+
 static ru_status chunk_run(void *state, void *const *bufs, const rui_run *run)
 {
     chunk_state s = *(const chunk_state *)state;
     s.bufs = bufs;
     if (s.outer * s.whole_bytes < 65536) {
         chunk_part(&s, 0, 1);
+    } else if (s.outer < 4 * (int64_t)ru_pool_threads(run->pool)) {
+        ru_pool_run(run->pool, stretch_part, &s);
     } else {
         ru_pool_run(run->pool, chunk_part, &s);
     }

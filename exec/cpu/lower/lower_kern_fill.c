@@ -130,6 +130,8 @@ ru_status rui_lower_kern_eye(rui_low *lo, const ru_node *n, ru_err *err)
 /* -- OneHot --------------------------------------------------------------------------------------
  */
 
+enum { NEAR_BYTES = 8192 };
+
 typedef struct hot_state {
     ru_dtype it, dt; /* of the indices and of depth */
     int64_t bytes, outer, dim, inner;
@@ -140,6 +142,24 @@ static void put(char *y, int64_t i, const char *value, int64_t bytes)
     memcpy(y + i * bytes, value, (size_t)bytes);
 }
 
+/* n times the same, doubled while what there is stays in L1. */
+static void put_all(char *y, int64_t n, const char *value, int64_t bytes)
+{
+    static const char zeros[8];
+    const int64_t all = n * bytes;
+    int64_t done = bytes;
+    if (memcmp(value, zeros, (size_t)bytes) == 0) {
+        memset(y, 0, (size_t)all);
+        return;
+    }
+    put(y, 0, value, bytes);
+    for (int64_t some; done < all; done += some) {
+        const int64_t from = done < NEAR_BYTES ? done : NEAR_BYTES / bytes * bytes;
+        some = from < all - done ? from : all - done;
+        memcpy(y + done, y, (size_t)some);
+    }
+}
+
 /* bufs: indices depth values y. Indices outside the line give off values alone. */
 static void hot_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
@@ -148,9 +168,7 @@ static void hot_part(const void *state, void *const *bufs, int64_t begin, int64_
     int64_t depth = first_of(s->dt, bufs[1]), index_bytes = ru_dtype_bytes(s->it);
     for (int64_t o = begin; o < end; o++) {
         char *y = (char *)bufs[3] + o * s->dim * s->inner * s->bytes;
-        for (int64_t i = 0; i < s->dim * s->inner; i++) {
-            put(y, i, off, s->bytes);
-        }
+        put_all(y, s->dim * s->inner, off, s->bytes);
         for (int64_t j = 0; j < s->inner; j++) {
             int64_t at = first_of(s->it, (const char *)bufs[0] + (o * s->inner + j) * index_bytes);
             at += at < 0 ? depth : 0;

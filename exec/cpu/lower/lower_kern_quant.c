@@ -310,28 +310,46 @@ static ru_kern_add8 exchanged(ru_kern_add8 s)
     return s;
 }
 
-/* A byte that repeats is written out where both repeat, or of a product. */
+enum { SAME = 1024 };
+
+/* A byte `one` that repeats in operand k beside n others. */
+static void two_beside(const two_state *s, uint32_t k, const uint8_t *one, const uint8_t *others,
+                       uint8_t *y, int64_t n)
+{
+    if (s->product) {
+        uint8_t same[SAME];
+        RU_CHECK(n <= SAME);
+        memset(same, *one, (size_t)n);
+        two_bytes(s, k == 0 ? same : others, k == 0 ? others : same, y, n);
+    } else {
+        ru_kern_add8 by = k == 1 ? s->s : exchanged(s->s);
+        ru_kern_numbers_best()->add_one_int8(&by, others, one, y, n);
+    }
+}
+
+/* The same beside many: each of them has one of 256 results. */
+static void two_by_table(const two_state *s, uint32_t k, const uint8_t *one, const uint8_t *others,
+                         uint8_t *y, int64_t n)
+{
+    uint8_t all[256], table[256];
+    for (int i = 0; i < 256; i++) {
+        all[i] = (uint8_t)i;
+    }
+    two_beside(s, k, one, all, table, 256);
+    ru_kern_numbers_best()->look_up(table, others, y, n);
+}
+
 static void two_piece(const void *state, void *const *at, const int64_t *step, int64_t n)
 {
-    enum { SAME = 1024 };
     const two_state *s = state;
-    uint8_t same[2][SAME];
-    int64_t most = step[0] == 1 && step[1] == 1 ? n : SAME;
-    if (!s->product && step[0] != step[1]) {
-        uint32_t one = step[0] == 0 ? 0 : 1;
-        ru_kern_add8 by = one == 1 ? s->s : exchanged(s->s);
-        ru_kern_numbers_best()->add_one_int8(&by, at[1 - one], at[one], at[2], n);
-        return;
-    }
-    for (uint32_t k = 0; k < 2; k++) {
-        if (step[k] == 0) {
-            memset(same[k], *(const uint8_t *)at[k], (size_t)(n < SAME ? n : SAME));
-        }
-    }
-    for (int64_t i = 0; i < n; i += most) {
-        two_bytes(s, step[0] == 0 ? same[0] : (const uint8_t *)at[0] + i,
-                  step[1] == 0 ? same[1] : (const uint8_t *)at[1] + i, (uint8_t *)at[2] + i,
-                  most < n - i ? most : n - i);
+    if (step[0] != step[1]) {
+        const uint32_t k = step[0] == 0 ? 0 : 1;
+        (n < SAME ? two_beside : two_by_table)(s, k, at[k], at[1 - k], at[2], n);
+    } else if (step[0] == 1) {
+        two_bytes(s, at[0], at[1], at[2], n);
+    } else {
+        two_bytes(s, at[0], at[1], at[2], 1);
+        memset(at[2], *(const uint8_t *)at[2], (size_t)n);
     }
 }
 

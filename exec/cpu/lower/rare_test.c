@@ -352,7 +352,43 @@ static void scales_of_blocks(void **state)
     }
 }
 
-RU_TESTS(exec_rare, cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
-         cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
-         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_many_lengths),
-         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
+/* Bytes of all kinds beside one that repeats, in rows of any length. No quotient ends in a half. */
+static void bytes_beside_one(void **state)
+{
+    (void)state;
+    static const int64_t dims[][2] = {{1, 3000}, {3, 1100}, {5, 700}};
+    uint8_t bytes[3500];
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(dims) * 16; k++) {
+        const int64_t *dim = dims[k / 16];
+        ru_dtype ta = k % 2 == 0 ? RU_U8 : RU_I8, tb = k / 2 % 2 == 0 ? RU_U8 : RU_I8;
+        bool product = k / 4 % 2 == 1, turned = k / 8 % 2 == 1;
+        net t;
+        net_init(&t);
+        for (uint32_t i = 0; i < sizeof bytes; i++) {
+            bytes[i] = (uint8_t)(i * 37 + i / 256);
+        }
+        ru_value_id a = ru_build_const(&t.b, ru_type_make(ta, 2, dim), bytes);
+        ru_value_id b = input(&t, "b", ru_type_make(tb, 2, (int64_t[]){dim[0], 1}));
+        const ru_attr attrs[] = {RU_AF(x_scale, 0.5),
+                                 RU_AI(x_zero, 3),
+                                 RU_AF(b_scale, 0.25),
+                                 RU_AI(b_zero, 1),
+                                 RU_AI(to, ru_dtype_onnx(ta)),
+                                 RU_AF(y_scale, product ? 0.375 : 0.75),
+                                 RU_AI(y_zero, 7),
+                                 RU_A_END};
+        ru_build_output(&t.b,
+                        ru_build_op2(&t.b, product ? RU_OP_MulInt8 : RU_OP_AddInt8, turned ? b : a,
+                                     turned ? a : b, attrs),
+                        "y");
+        char name[32];
+        snprintf(name, sizeof name, "bytes beside one %u", k);
+        fast_and_right(&t, 0, name);
+    }
+}
+
+RU_TESTS(exec_rare, cmocka_unit_test(bytes_beside_one), cmocka_unit_test(diagonals_in_einsum),
+         cmocka_unit_test(columns_become_images), cmocka_unit_test(columns_far_apart),
+         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere),
+         cmocka_unit_test(fourier_of_many_lengths), cmocka_unit_test(peepholes),
+         cmocka_unit_test(scales_of_blocks))
