@@ -201,6 +201,11 @@ void ru_pool_leave(ru_pool *p)
     }
 }
 
+bool ru_pool_crowded(const ru_pool *p)
+{
+    return p->waits.brief;
+}
+
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg)
 {
     if (p->threads == 1 || p->narrow) {

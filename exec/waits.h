@@ -29,4 +29,9 @@ bool rui_waits_ran(rui_waits *w, int64_t took_ns);
  * (involuntary context switches). */
 void rui_waits_judge(rui_waits *w, int64_t now_ns, int64_t lost);
 
+/* Are the waits of this pool brief, since others take its cores? Then a thread that is woken comes
+ * late, and little work is done sooner by the caller alone. */
+struct ru_pool;
+bool ru_pool_crowded(const struct ru_pool *p);
+
 #endif

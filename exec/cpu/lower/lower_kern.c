@@ -1,6 +1,8 @@
 /* Shared parts of the lowerings onto exec/cpu/kern. */
 #include "exec/cpu/lower/lower_kern.h"
 
+#include "exec/waits.h"
+
 typedef struct kern_job {
     rui_kern_part fn;
     rui_kern_own_part fn_own; /* one of both */
@@ -24,9 +26,18 @@ static void run_part(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
+/* Beside other work a part of about 50 us or less is done before another thread has woken. One
+ * whose grain is 1, or that needs memory of its own, may be of any length. */
+static bool too_little(const rui_run *run, const kern_job *j)
+{
+    enum { CROWDED = 16 };
+    return j->n <= j->grain || (j->fn != NULL && j->grain > 1 && j->n <= CROWDED * j->grain &&
+                                ru_pool_crowded(run->pool));
+}
+
 static void run_job(const rui_run *run, kern_job *j)
 {
-    if (j->n <= j->grain || ru_pool_threads(run->pool) == 1) {
+    if (too_little(run, j) || ru_pool_threads(run->pool) == 1) {
         run_part(j, 0, 1);
     } else {
         ru_pool_run(run->pool, run_part, j);

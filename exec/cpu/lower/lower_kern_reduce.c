@@ -100,8 +100,9 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
 }
 
 /* Columns of [outer, keep]. */
-static void cols_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+static void cols_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
 {
+    (void)own;
     const reduce_state *s = state;
     if (s->op == RU_KERN_RED_SUM) {
         s->k->sum_rows(s->t, bufs[0], s->r.outer, s->r.keep, begin, end, bufs[1]);
@@ -163,7 +164,7 @@ static ru_status reduce_run(void *state, void *const *bufs, const rui_run *run)
         rui_kern_for(run, middle_part, s, bufs, s->r.keep, rui_kern_grain(s->r.outer * s->r.inner));
     } else if (s->r.inner == 1) {
         int64_t grain = rui_kern_grain(s->r.outer);
-        rui_kern_for(run, cols_part, s, bufs, s->r.keep, (grain + 63) / 64 * 64);
+        rui_kern_for_own(run, cols_part, s, bufs, s->r.keep, (grain + 63) / 64 * 64, NULL, 0);
     } else if (s->r.keep == 1 && s->r.outer == 1) {
         int64_t blocks = (s->r.inner + ALL_BLOCK - 1) / ALL_BLOCK;
         rui_kern_for(run, all_part, s, bufs, blocks, 1);
