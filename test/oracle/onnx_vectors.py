@@ -351,6 +351,52 @@ def four_bits():
             print(f"{kind.lower() + name}: {who}")
 
 
+def held_weights():
+    """Products with weights in the model: of 2, 4 and 8 bits, of bytes from 0 to 255, of a Constant."""
+    rng = np.random.RandomState(9)
+    info, micro = oh.make_tensor_value_info, "com.microsoft"
+
+    def one(name, nodes, x, shape, inits, kind=T.FLOAT):
+        g = oh.make_graph(nodes, "g", [info("x", kind_of(x), x.shape)], [info("y", kind, shape)],
+                          [nh.from_array(a, n) for n, a in inits.items()])
+        model = oh.make_model(g, opset_imports=[oh.make_opsetid("", 21), oh.make_opsetid(micro, 1)],
+                              ir_version=10)
+        at = os.path.join(FOLDER, name)
+        os.makedirs(at + "/test_data_set_0")
+        onnx.save(model, at + "/model.onnx")
+        save(at + "/test_data_set_0/input_0.pb", x)
+        got, who = answers(model, {"x": x})
+        save(at + "/test_data_set_0/output_0.pb", got[0])
+        print(f"{name}: {who}")
+
+    for name, bits, k, n, block, zero, bias in (
+            ("", 4, 40, 3, 16, False, False), ("_zero", 4, 50, 5, 16, True, False),
+            ("_bias", 4, 32, 6, 32, True, True), ("_8", 8, 70, 3, 32, True, False)):
+        blocks = -(-k // block)
+        inits = {"b": rng.randint(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+                 "s": (rng.rand(n * blocks) + .1).astype(F32)}
+        names = ["x", "b", "s"]
+        if zero:
+            inits["z"] = rng.randint(0, 256, n * (-(-blocks * bits // 8))).astype(np.uint8)
+            names.append("z")
+        if bias:
+            inits["c"] = rng.randn(n).astype(F32)
+            names += ["", "c"]
+        node = oh.make_node("MatMulNBits", names, ["y"], domain=micro, K=k, N=n, bits=bits,
+                            block_size=block)
+        one("matmul_bits" + name, [node], rng.randn(2, 3, k).astype(F32), (2, 3, n), inits)
+    w = rng.randint(0, 256, (3, 2, 3, 3)).astype(np.uint8)
+    w[0, 0, 0, 0] = 255
+    node = oh.make_node("ConvInteger", ["x", "w"], ["y"])
+    one("conv_integer_255", [node], rng.randint(0, 256, (2, 2, 6, 5)).astype(np.uint8),
+        (2, 3, 4, 3), {"w": w}, T.INT32)
+    four = oh.make_tensor("four", T.INT4, (5, 3), rng.randint(-8, 8, 15).tolist())
+    nodes = [oh.make_node("Constant", [], ["w"], value=four),
+             oh.make_node("DequantizeLinear", ["w", "s"], ["d"]),
+             oh.make_node("Add", ["x", "d"], ["y"])]
+    one("int4_constant", nodes, rng.randn(5, 3).astype(F32), (5, 3), {"s": np.array(.5, F32)})
+
+
 # -- opsets 22 to 28 -------------------------------------------------------------------------------
 
 def later():
@@ -399,3 +445,4 @@ if __name__ == "__main__":
     determinants()
     affine_grids()
     four_bits()
+    held_weights()

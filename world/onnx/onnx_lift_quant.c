@@ -224,28 +224,33 @@ static int32_t byte_at(const ru_value *v, int64_t k)
     return v->type.dtype == RU_I8 ? ((const int8_t *)v->data)[k] : ((const uint8_t *)v->data)[k];
 }
 
-/* Weights less their zero point as two i8 whose sum they are; *two: the second is needed. False: a
- * difference is too large, or the arena is full. */
-static bool halve(rui_lift *l, const ru_value *w, int32_t zero, int8_t **low, int8_t **high,
-                  bool *two)
+enum { PARTS_MOST = 3 }; /* the third is for 255 less 0 */
+
+/* Weights less their zero point as i8 whose sum they are; gives how many, 0: the arena is full. */
+static uint32_t parts_of(rui_lift *l, const ru_value *w, int32_t zero, int8_t **part)
 {
     int64_t n = ru_type_count(&w->type);
-    *low = ru_arena_alloc(l->arena, n, 64);
-    *high = ru_arena_alloc(l->arena, n, 64);
-    *two = false;
-    for (int64_t k = 0; *low != NULL && *high != NULL && k < n; k++) {
+    uint32_t parts = 1;
+    for (int64_t k = 0; k < n; k++) {
         int32_t x = byte_at(w, k) - zero;
-        *two = *two || x < INT8_MIN || x > INT8_MAX;
-        if (x > 2 * INT8_MAX) {
-            return false;
+        uint32_t its = x > 2 * INT8_MAX ? 3 : x < INT8_MIN || x > INT8_MAX ? 2 : 1;
+        parts = its > parts ? its : parts;
+    }
+    for (uint32_t p = 0; p < parts; p++) {
+        part[p] = ru_arena_alloc(l->arena, n, 64);
+        if (part[p] == NULL) {
+            return 0;
         }
     }
-    for (int64_t k = 0; *low != NULL && *high != NULL && k < n; k++) {
-        int32_t x = byte_at(w, k) - zero, part = *two ? (x - (x < 0)) / 2 : x;
-        (*low)[k] = (int8_t)part;
-        (*high)[k] = (int8_t)(x - part);
+    for (int64_t k = 0; k < n; k++) {
+        int32_t x = byte_at(w, k) - zero, third = parts == 3 && x > 2 * INT8_MAX ? 1 : 0;
+        int32_t first = parts == 1 ? x : (x - third - (x < 0)) / 2;
+        part[0][k] = (int8_t)first;
+        for (uint32_t p = 1; p < parts; p++) {
+            part[p][k] = (int8_t)(p == 1 ? x - third - first : third);
+        }
     }
-    return *low != NULL && *high != NULL;
+    return parts;
 }
 
 /* The product of u8 is that of i8 with weights and their zero points less 128. */
@@ -284,32 +289,123 @@ ru_status rui_lift_integer_weights(rui_lift *l, ru_err *err)
         (!zero_less && (z == NULL || z->data == NULL || z->type.dtype != w->type.dtype))) {
         return RU_OK;
     }
-    int8_t *low, *high;
-    bool two, one_zero = zero_less || ru_type_count(&z->type) == 1;
-    bool halves = one_zero && halve(l, w, zero_less ? 0 : byte_at(z, 0), &low, &high, &two);
-    if (product && (!halves || two)) {
+    int8_t *part[PARTS_MOST];
+    bool one_zero = zero_less || ru_type_count(&z->type) == 1;
+    uint32_t parts = one_zero ? parts_of(l, w, zero_less ? 0 : byte_at(z, 0), part) : 0;
+    if (product && parts != 1) {
         return w->type.dtype == RU_U8 ? lower_bytes(l, w, z, err) : RU_OK;
     }
-    if (!halves) {
+    if (parts == 0) {
         return RU_OK;
     }
     ru_type t = w->type;
     t.dtype = RU_I8;
-    ru_value_id data = l->in[0], zero = l->n_in > 2 ? l->in[2] : (ru_value_id){0}, part;
-    l->n_in = zero.v != 0 ? 3 : 2;
-    RU_TRY(rui_lift_const(l, &t, low, &l->in[1], err));
-    if (!two) {
-        return RU_OK;
+    ru_value_id data = l->in[0], zero = l->n_in > 2 ? l->in[2] : (ru_value_id){0}, sum = {0};
+    for (uint32_t p = 0; p < parts; p++) {
+        l->in[0] = data;
+        l->in[2] = zero;
+        l->n_in = zero.v != 0 ? 3 : 2;
+        RU_TRY(rui_lift_const(l, &t, part[p], &l->in[1], err));
+        if (parts == 1) {
+            return RU_OK;
+        }
+        RU_TRY(rui_lift_emit(l, err));
+        if (p > 0) {
+            RU_TRY(rui_lift_node(l, RU_OP_Add, (ru_value_id[]){sum, l->out[0]}, 2, NULL, 0, l->out,
+                                 err));
+        }
+        sum = l->out[0];
     }
-    RU_TRY(rui_lift_emit(l, err));
-    part = l->out[0];
-    l->in[0] = data;
-    l->in[2] = zero;
-    l->n_in = zero.v != 0 ? 3 : 2;
-    RU_TRY(rui_lift_const(l, &t, high, &l->in[1], err));
-    RU_TRY(rui_lift_emit(l, err));
     l->done = true;
-    return rui_lift_node(l, RU_OP_Add, (ru_value_id[]){part, l->out[0]}, 2, NULL, 0, l->out, err);
+    return RU_OK;
+}
+
+/* -- products with weights of a few bits ---------------------------------------------------------
+ */
+
+/* n numbers of `bits` bits each, the low ones of a byte first. */
+static uint8_t bits_at(const uint8_t *x, int64_t k, int64_t bits)
+{
+    int64_t per = 8 / bits;
+    return (uint8_t)((x[k / per] >> (k % per * bits)) & ((1 << bits) - 1));
+}
+
+/* A constant of u8 [rows, cols] from rows of packed numbers, each from a byte of its own on; NULL
+ * in: all are half of the range. */
+static ru_status unpack_bits(rui_lift *l, const uint8_t *x, int64_t rows, int64_t cols,
+                             int64_t row_bytes, int64_t bits, ru_value_id *out, ru_err *err)
+{
+    ru_type t = {.dtype = RU_U8, .rank = 2, .dims = {rows, cols}};
+    uint8_t *y = ru_arena_alloc(l->arena, rows * cols, 64);
+    if (y == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena is full");
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            y[r * cols + c] =
+                x == NULL ? (uint8_t)(1 << (bits - 1)) : bits_at(x + r * row_bytes, c, bits);
+        }
+    }
+    return rui_lift_const(l, &t, y, out, err);
+}
+
+/* MatMulNBits(A, B, scales, zero_points?, g_idx?, bias?): A times the transposed B [N, K], of which
+ * each row is in blocks that have a scale and a zero point each. */
+static ru_status matmul_bits(rui_lift *l, ru_err *err)
+{
+    RU_TRY(count_check(l, 3, 6, err));
+    const int64_t k = rui_lift_take_int(l, "K", 0), n = rui_lift_take_int(l, "N", 0);
+    const int64_t bits = rui_lift_take_int(l, "bits", 4);
+    const int64_t block = rui_lift_take_int(l, "block_size", 0);
+    (void)rui_lift_take(l, "accuracy_level"); /* how it may be computed */
+    const ru_value *b = constant_in(l, 1), *z = constant_in(l, 3);
+    const ru_type *s = rui_lift_type(l, 2);
+    const bool zero = l->n_in > 3 && l->in[3].v != 0, more = l->n_in > 4 && l->in[4].v != 0;
+    const ru_value_id bias = l->n_in > 5 ? l->in[5] : (ru_value_id){0};
+    const int64_t most = 1 << 28;
+    if (k < 1 || n < 1 || k > most || n > most || block < 1 || block > most ||
+        (bits != 2 && bits != 4 && bits != 8) || block * bits % 8 != 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "K %lld, N %lld, bits %lld, block_size %lld: sizes of 1 to 2^28, 2, 4 or 8 "
+                       "bits and blocks of whole bytes are supported",
+                       (long long)k, (long long)n, (long long)bits, (long long)block);
+    }
+    if (!l->infer) { /* only inputs and outputs are asked for: weights are not here */
+        return finish(l, RU_OP_MatMul, (ru_value_id[]){l->in[0], l->in[1]}, 2, (ru_value_id){0},
+                      (ru_value_id){0}, err);
+    }
+    const int64_t blocks = (k + block - 1) / block, row = blocks * (block * bits / 8);
+    const int64_t zero_row = (blocks * bits + 7) / 8;
+    if (b == NULL || b->data == NULL || more ||
+        (zero && (z == NULL || z->data == NULL || z->type.dtype != RU_U8))) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "B and zero_points should be constants, zero_points uint8 and g_idx absent; "
+                       "quantise the model so, or to 8 bits");
+    }
+    if (b->type.dtype != RU_U8 || ru_type_count(&b->type) != n * row ||
+        (s != NULL && ru_type_count(s) != n * blocks) ||
+        (zero && ru_type_count(&z->type) != n * zero_row)) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "B, scales and zero_points should have %lld, %lld and %lld elements by "
+                       "attributes K, N, bits and block_size",
+                       (long long)(n * row), (long long)(n * blocks), (long long)(n * zero_row));
+    }
+    ru_attr at[2] = {{.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = 1},
+                     {.key = RU_ATTR_block_size, .kind = RU_ATTR_INT, .n = 1, .u.i = block}};
+    const int64_t turn[] = {1, 0}, shape[] = {n, blocks};
+    ru_attr perm = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = 2, .u.is = turn};
+    ru_value_id q[3], in[2] = {l->in[0]}, w, dims;
+    RU_TRY(unpack_bits(l, b->data, n, k, row, bits, &q[0], err));
+    RU_TRY(rui_lift_const_i64s(l, shape, 2, &dims, err));
+    RU_TRY(
+        rui_lift_node(l, RU_OP_Reshape, (ru_value_id[]){l->in[2], dims}, 2, NULL, 0, &q[1], err));
+    RU_TRY(unpack_bits(l, zero ? z->data : NULL, n, blocks, zero_row, bits, &q[2], err));
+    RU_TRY(rui_lift_node(l, RU_OP_DequantizeLinear, q, 3, at, 2, &w, err));
+    RU_TRY(rui_lift_node(l, RU_OP_Transpose, &w, 1, &perm, 1, &in[1], err));
+    RU_TRY(finish(l, RU_OP_MatMul, in, 2, (ru_value_id){0}, (ru_value_id){0}, err));
+    return bias.v == 0 ? RU_OK
+                       : rui_lift_node(l, RU_OP_Add, (ru_value_id[]){l->out[0], bias}, 2, NULL, 0,
+                                       l->out, err);
 }
 
 static const struct {
@@ -329,6 +425,7 @@ static const struct {
     {"com.microsoft", "QLinearConcat", RU_OP_NONE, qlinear_concat},
     {"com.microsoft", "QLinearWhere", RU_OP_NONE, qlinear_where},
     {"com.microsoft", "QGemm", RU_OP_NONE, qgemm},
+    {"com.microsoft", "MatMulNBits", RU_OP_NONE, matmul_bits},
     {"com.microsoft", "QuantizeLinear", RU_OP_QuantizeLinear, NULL},
     {"com.microsoft", "DequantizeLinear", RU_OP_DequantizeLinear, NULL},
 };

@@ -469,6 +469,7 @@ static ru_status constant(rui_lift *l, ru_err *err)
         rui_onnx_tensor t;
         const void *data = NULL;
         RU_TRY(rui_onnx_tensor_parse(a->t, l->arena, &t, err));
+        rui_onnx_four_as_bytes(&t);
         if (t.external) {
             return RU_FAIL(err, RU_E_UNSUPPORTED, "its tensor is stored in another file");
         }

@@ -436,9 +436,7 @@ static ru_status inits_add(rui_onnx_model *m, const ru_pb_field *f, ru_arena *ar
     rui_onnx_bytes bytes = {f->data, f->size_bytes};
     rui_onnx_tensor *t = &m->inits[m->n_inits];
     RU_TRY(rui_onnx_tensor_parse(bytes, arena, t, err));
-    if (rui_onnx_four_bits(t->data_type)) { /* elsewhere they have no dtype */
-        t->type.dtype = strcmp(rui_onnx_type_name(t->data_type), "int4") == 0 ? RU_I8 : RU_U8;
-    }
+    rui_onnx_four_as_bytes(t);
     m->n_inits++;
     return RU_OK;
 }

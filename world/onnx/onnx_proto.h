@@ -74,6 +74,15 @@ typedef struct rui_onnx_tensor {
     int64_t offset, length; /* external; length -1: to the end */
 } rui_onnx_tensor;
 
+/* Of weights; elsewhere numbers of 4 bits have no dtype. */
+static inline void rui_onnx_four_as_bytes(rui_onnx_tensor *t)
+{
+    enum { INT4 = 22 };
+    if (rui_onnx_four_bits(t->data_type)) {
+        t->type.dtype = t->data_type == INT4 ? RU_I8 : RU_U8;
+    }
+}
+
 typedef struct rui_onnx_dim {
     int64_t value;     /* >= 0, else -1: symbolic or unknown */
     const char *param; /* NULL: none */

@@ -522,10 +522,32 @@ static ru_status rounding_check(const rui_onnx_reader *r, const rui_onnx_frame *
     bool types = k == 2 || strcmp(n->op, "CastLike") == 0;
     for (; types && k < n->in.n && f != NULL; f = f->outer) {
         const rui_onnx_slot *s = f->names.cap > 0 ? names_slot(&f->names, n->in.s[k]) : NULL;
-        if (s != NULL && s->weight != 0 && rui_onnx_four_bits(f->inits[s->weight - 1].data_type)) {
+        bool weight = s != NULL && s->weight != 0;
+        if (weight ? rui_onnx_four_bits(f->inits[s->weight - 1].data_type) : s != NULL && s->four) {
             return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                            "results of 4 bits are not supported, only weights that "
                            "DequantizeLinear reads; quantise to 8 bits");
+        }
+    }
+    return RU_OK;
+}
+
+/* Is it a Constant of numbers of 4 bits? */
+static ru_status four_of(rui_onnx_reader *r, const rui_onnx_frame *f, const rui_onnx_node *n,
+                         bool *four)
+{
+    rui_onnx_attr *attrs = NULL;
+    uint32_t count = 0;
+    *four = false;
+    if (strcmp(n->op, "Constant") != 0) {
+        return RU_OK;
+    }
+    RU_TRY(attrs_resolve(r, f, n, &attrs, &count));
+    for (uint32_t k = 0; k < count; k++) {
+        rui_onnx_tensor t = {0};
+        if (attrs[k].type == RUI_ONNX_TENSOR) {
+            RU_TRY(rui_onnx_tensor_parse(attrs[k].t, r->arena, &t, r->err));
+            *four = *four || rui_onnx_four_bits(t.data_type);
         }
     }
     return RU_OK;
@@ -536,7 +558,7 @@ static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_on
 {
     ru_value_id *in = RU_NEW(r->arena, ru_value_id, n->in.n + RUI_LIFT_ARGS_MORE);
     ru_value_id *out = RU_NEW(r->arena, ru_value_id, n->out.n);
-    bool *wanted = RU_NEW(r->arena, bool, n->out.n);
+    bool *wanted = RU_NEW(r->arena, bool, n->out.n), four = false;
     if (in == NULL || out == NULL || wanted == NULL) {
         return rui_onnx_full(r->err);
     }
@@ -561,13 +583,14 @@ static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_on
         ru_op op;
         RU_TRY(op_find(r, n, opset, &op));
         RU_TRY(node_lift(r, f, n, opset, op, in, wanted, out));
+        RU_TRY(four_of(r, f, n, &four));
     }
     for (uint32_t k = 0; k < n->out.n; k++) {
         if (!wanted[k]) {
             continue;
         }
-        RU_TRY(names_add(&f->names, r->arena, (rui_onnx_slot){.name = n->out.s[k], .v = out[k]},
-                         r->err));
+        rui_onnx_slot slot = {.name = n->out.s[k], .v = out[k], .four = four};
+        RU_TRY(names_add(&f->names, r->arena, slot, r->err));
         ru_value *v = ru_graph_value(r->g, out[k]);
         if (f->depth == 0 && out[k].v != 0 && v->name == NULL) {
             v->name = n->out.s[k];

@@ -15,6 +15,7 @@ typedef struct rui_onnx_slot {
     const char *name; /* NULL: free */
     ru_value_id v;    /* absent: an absent function argument, or a weight not loaded yet */
     uint32_t weight;  /* 1 + index of the initialiser; 0: none */
+    bool four;        /* a Constant of 4 bits, which are bytes here */
 } rui_onnx_slot;
 
 typedef struct rui_onnx_names {

@@ -49,9 +49,10 @@ typedef struct four_case {
     bool raw;
     const char *say; /* NULL: w is read */
     int8_t want[3];
+    bool constant; /* w is made by a node */
 } four_case;
 
-/* x f32[3], s a scale, w of 4 bits (of op Constant: its value) -> y f32[3] */
+/* x f32[3], s a scale, w of 4 bits -> y f32[3] */
 static ru_status read_four(const four_case *c, ru_arena *arena, ru_graph *g, ru_err *err)
 {
     const float one = 1;
@@ -70,8 +71,17 @@ static ru_status read_four(const four_case *c, ru_arena *arena, ru_graph *g, ru_
     ru_pb_put_str(&o, 8, "s");
     ru_pb_put_bytes(&o, 9, &one, sizeof one);
     ru_pb_end(&o);
-    bool constant = strcmp(c->op, "Constant") == 0;
-    if (!constant) {
+    if (c->constant) {
+        ru_pb_begin(&o, 1);
+        ru_pb_put_str(&o, 2, "w");
+        ru_pb_put_str(&o, 4, "Constant");
+        ru_pb_begin(&o, 5);
+        ru_pb_put_str(&o, 1, "value");
+        ru_pb_put_u64(&o, 20, 4);
+        put_four(&o, 5, c->type, c->bytes, c->n, c->raw);
+        ru_pb_end(&o);
+        ru_pb_end(&o);
+    } else {
         put_four(&o, 5, c->type, c->bytes, c->n, c->raw);
     }
     ru_pb_begin(&o, 1);
@@ -80,13 +90,6 @@ static ru_status read_four(const four_case *c, ru_arena *arena, ru_graph *g, ru_
     }
     ru_pb_put_str(&o, 2, "y");
     ru_pb_put_str(&o, 4, c->op);
-    if (constant) {
-        ru_pb_begin(&o, 5);
-        ru_pb_put_str(&o, 1, "value");
-        ru_pb_put_u64(&o, 20, 4);
-        put_four(&o, 5, c->type, c->bytes, c->n, c->raw);
-        ru_pb_end(&o);
-    }
     ru_pb_end(&o);
     ru_pb_end(&o);
     ru_status st = ru_onnx_read(o.data, o.size_bytes, NULL, arena, g, NULL, err);
@@ -98,16 +101,25 @@ static void weights_of_four_bits(void **state)
 {
     (void)state;
     static const four_case cases[] = {
-        {"DequantizeLinear", {"w", "s"}, INT4, "\x8f\x07", 2, true, NULL, {-1, -8, 7}},
-        {"DequantizeLinear", {"w", "s"}, INT4, "\x8f\xf7", 2, false, NULL, {-1, -8, 7}},
-        {"DequantizeLinear", {"w", "s"}, UINT4, "\x8f\x07", 2, true, NULL, {15, 8, 7}},
-        {"DequantizeLinear", {"w", "s"}, UINT4, "\x8f\x07", 2, false, NULL, {15, 8, 7}},
+        {"DequantizeLinear", {"w", "s"}, INT4, "\x8f\x07", 2, true, NULL, {-1, -8, 7}, false},
+        {"DequantizeLinear", {"w", "s"}, INT4, "\x8f\xf7", 2, false, NULL, {-1, -8, 7}, false},
+        {"DequantizeLinear", {"w", "s"}, UINT4, "\x8f\x07", 2, true, NULL, {15, 8, 7}, false},
+        {"DequantizeLinear", {"w", "s"}, UINT4, "\x8f\x07", 2, false, NULL, {15, 8, 7}, false},
         {"DequantizeLinear", {"w", "s"}, INT4, "1", 1, true, .say = "has 1 bytes"},
         {"DequantizeLinear", {"w", "s"}, INT4, "123", 3, true, .say = "has 3 bytes"},
         {"DequantizeLinear", {"w", "s"}, UINT4, "123", 3, false, .say = "has 3 elements"},
         {"QuantizeLinear", {"x", "s", "w"}, UINT4, "12", 2, true, .say = "results of 4 bits"},
         {"CastLike", {"x", "w"}, INT4, "12", 2, true, .say = "results of 4 bits"},
-        {"Constant", {NULL}, INT4, "12", 2, true, .say = "type int4"},
+        {"DequantizeLinear", {"w", "s"}, INT4, "\x8f\x07", 2, true, NULL, {-1, -8, 7}, true},
+        {"DequantizeLinear", {"w", "s"}, UINT4, "\x8f\x07", 2, false, NULL, {15, 8, 7}, true},
+        {"QuantizeLinear",
+         {"x", "s", "w"},
+         UINT4,
+         "12",
+         2,
+         true,
+         .say = "results of 4 bits",
+         .constant = true},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
         const four_case *c = &cases[k];
