@@ -79,6 +79,15 @@ int64_t RUI_K(rui_kern_gemm_work)(int64_t m, int64_t n, int64_t k)
 /* a[i, p] -> to[p * mr + i] */
 static void pack_a(const float *a, int64_t a_row, int64_t a_col, int64_t mr, int64_t k, float *to)
 {
+#ifdef __AVX512F__
+    const __mmask16 rows = (__mmask16)((1u << mr) - 1);
+    for (int64_t p = 0; a_row == 1 && p < k; p++) {
+        _mm512_mask_storeu_ps(to + p * mr, rows, _mm512_maskz_loadu_ps(rows, a + p * a_col));
+    }
+    if (a_row == 1) {
+        return;
+    }
+#endif
     for (int64_t p = 0; p < k; p++) {
         for (int64_t i = 0; i < mr; i++) {
             to[p * mr + i] = a[i * a_row + p * a_col];

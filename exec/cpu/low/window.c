@@ -105,3 +105,36 @@ ru_status rui_window_of(const ru_node *n, const ru_type *x, const ru_type *w, co
     dims_of(out, w, transposed);
     return RU_OK;
 }
+
+rui_cube rui_cube_of(const rui_window *w)
+{
+    rui_cube c = {.taps = 1, .places = 1, .inside = true, .same = true};
+    for (int k = 0; k < 3; k++) {
+        const int d = k - (3 - w->nsp); /* < 0: an axis of one */
+        c.in[k] = d < 0 ? 1 : w->in[d];
+        c.out[k] = d < 0 ? 1 : w->out[d];
+        c.kernel[k] = d < 0 ? 1 : w->kernel[d];
+        c.stride[k] = d < 0 ? 1 : w->stride[d];
+        c.dilate[k] = d < 0 ? 1 : w->dilate[d] + 1;
+        c.pad[k] = d < 0 ? 0 : w->pad_l[d];
+        c.taps *= c.kernel[k];
+        c.places *= c.out[k];
+        c.inside = c.inside && c.pad[k] == 0 &&
+                   (c.out[k] - 1) * c.stride[k] + (c.kernel[k] - 1) * c.dilate[k] < c.in[k];
+        c.same =
+            c.same && c.kernel[k] == 1 && c.stride[k] == 1 && c.pad[k] == 0 && c.in[k] == c.out[k];
+    }
+    return c;
+}
+
+bool rui_leaves(const rui_low *lo, const ru_node *n)
+{
+    ru_value_id v = n->out[0];
+    const ru_node *reader = rui_only_reader(lo, v);
+    while (reader != NULL && (reader->op == RU_OP_Reshape || reader->op == RU_OP_Squeeze ||
+                              reader->op == RU_OP_Unsqueeze || reader->op == RU_OP_Flatten)) {
+        v = reader->out[0];
+        reader = rui_only_reader(lo, v);
+    }
+    return rui_uses(lo, v) == 1 && reader == NULL;
+}

@@ -16,6 +16,20 @@ typedef struct rui_window {
     int w_ndims;
 } rui_window;
 
+/* A window over three axes: those that are missing come first, with one of everything. */
+typedef struct rui_cube {
+    int64_t in[3], out[3], kernel[3], stride[3], dilate[3], pad[3]; /* dilate counts from 1 */
+    int64_t taps, places; /* of the kernel, of the result */
+    bool inside;          /* no tap meets padding */
+    bool same;            /* one tap, and each place of the image is one of the result */
+} rui_cube;
+
+rui_cube rui_cube_of(const rui_window *w);
+
+/* Does nobody but the caller read what `n` makes, in rows (of another shape perhaps), so that
+ * oneDNN would reorder it back? */
+bool rui_leaves(const rui_low *lo, const ru_node *n);
+
 /* From the types of the forward operation's tensors; `transposed` for ConvTranspose, `w` NULL for
  * pooling (then kernel_shape is read, or the whole image when `global`).
  * Errors: RU_E_UNSUPPORTED for ranks oneDNN does not take (err untouched). */

@@ -17,11 +17,10 @@ typedef struct places_state {
     const int8_t *weights;         /* [groups * co][terms], zeros after the `deep` ones */
     const int32_t *sums;           /* [groups * co] of them */
     int64_t groups, ci, co, parts; /* channels of a group; images * groups */
-    int64_t in[AXES], out[AXES], kernel[AXES], stride[AXES], dilate[AXES], pad[AXES];
-    int64_t deep, terms, places, pieces;
+    rui_cube g;
+    int64_t deep, terms, pieces;
     int64_t at[RUI_FEW_TERMS]; /* what a tap adds to where a place begins */
-    bool inside;               /* no tap meets padding */
-    bool sign, whole, zero;    /* x is i8; is its own columns; rows of sums are taken off */
+    bool sign, zero;           /* x is i8; rows of sums are taken off */
 } places_state;
 
 enum { PL_Y, PL_X, PL_ZERO, PL_ROWS, PL_BUFS };
@@ -36,8 +35,8 @@ typedef struct places_row {
 static int64_t tap_of(const places_state *s, int64_t k, int64_t tap[AXES])
 {
     for (int d = AXES - 1; d >= 0; d--) {
-        tap[d] = k % s->kernel[d];
-        k /= s->kernel[d];
+        tap[d] = k % s->g.kernel[d];
+        k /= s->g.kernel[d];
     }
     return k;
 }
@@ -48,12 +47,12 @@ static int rows_of(const places_state *s, int64_t p0, int64_t p1, places_row *ro
     for (int64_t p = p0, n; p < p1; p += n) {
         places_row *r = &rows[count++];
         *r = (places_row){.at = p - p0,
-                          .a = p / s->out[2] / s->out[1],
-                          .b = p / s->out[2] % s->out[1],
-                          .e = p % s->out[2]};
-        r->from =
-            (r->a * s->stride[0] * s->in[1] + r->b * s->stride[1]) * s->in[2] + r->e * s->stride[2];
-        n = s->out[2] - r->e < p1 - p ? s->out[2] - r->e : p1 - p;
+                          .a = p / s->g.out[2] / s->g.out[1],
+                          .b = p / s->g.out[2] % s->g.out[1],
+                          .e = p % s->g.out[2]};
+        r->from = (r->a * s->g.stride[0] * s->g.in[1] + r->b * s->g.stride[1]) * s->g.in[2] +
+                  r->e * s->g.stride[2];
+        n = s->g.out[2] - r->e < p1 - p ? s->g.out[2] - r->e : p1 - p;
         r->n = n;
     }
     return count;
@@ -63,17 +62,17 @@ static int rows_of(const places_state *s, int64_t p0, int64_t p1, places_row *ro
 static void tap_row(const places_state *s, const places_row *r, const uint8_t *x,
                     const int64_t tap[AXES], uint8_t *to)
 {
-    const int64_t z = r->a * s->stride[0] + tap[0], y = r->b * s->stride[1] + tap[1];
-    const int64_t step = s->stride[2], first = r->e * step + tap[2];
+    const int64_t z = r->a * s->g.stride[0] + tap[0], y = r->b * s->g.stride[1] + tap[1];
+    const int64_t step = s->g.stride[2], first = r->e * step + tap[2];
     int64_t from = first < 0 ? (step - 1 - first) / step : 0;
-    int64_t end = s->in[2] - first <= 0 ? 0 : (s->in[2] - first + step - 1) / step;
+    int64_t end = s->g.in[2] - first <= 0 ? 0 : (s->g.in[2] - first + step - 1) / step;
     end = end < r->n ? end : r->n;
-    if (z < 0 || z >= s->in[0] || y < 0 || y >= s->in[1] || from >= end) {
+    if (z < 0 || z >= s->g.in[0] || y < 0 || y >= s->g.in[1] || from >= end) {
         memset(to, 0, (size_t)r->n);
         return;
     }
     memset(to, 0, (size_t)from);
-    s->k->line(x + (z * s->in[1] + y) * s->in[2] + first + from * step, step, end - from,
+    s->k->line(x + (z * s->g.in[1] + y) * s->g.in[2] + first + from * step, step, end - from,
                to + from);
     memset(to + end, 0, (size_t)(r->n - end));
 }
@@ -83,17 +82,17 @@ static void lines_of(const places_state *s, const uint8_t *x, int64_t p0, int64_
 {
     places_row rows[RU_KERN_BYTES_COLS];
     const int n = rows_of(s, p0, p1, rows);
-    const int64_t image = s->in[0] * s->in[1] * s->in[2];
-    for (int64_t k = 0; s->inside && k < s->deep; k++, to += RU_KERN_BYTES_COLS) {
+    const int64_t image = s->g.in[0] * s->g.in[1] * s->g.in[2];
+    for (int64_t k = 0; s->g.inside && k < s->deep; k++, to += RU_KERN_BYTES_COLS) {
         for (int r = 0; r < n; r++) {
-            s->k->line(x + rows[r].from + s->at[k], s->stride[2], rows[r].n, to + rows[r].at);
+            s->k->line(x + rows[r].from + s->at[k], s->g.stride[2], rows[r].n, to + rows[r].at);
         }
     }
-    for (int64_t k = 0; !s->inside && k < s->deep; k++, to += RU_KERN_BYTES_COLS) {
+    for (int64_t k = 0; !s->g.inside && k < s->deep; k++, to += RU_KERN_BYTES_COLS) {
         int64_t tap[AXES];
         const int64_t c = tap_of(s, k, tap);
         for (int d = 0; d < AXES; d++) {
-            tap[d] = tap[d] * s->dilate[d] - s->pad[d];
+            tap[d] = tap[d] * s->g.dilate[d] - s->g.pad[d];
         }
         for (int r = 0; r < n; r++) {
             tap_row(s, &rows[r], x + c * image, tap, to + rows[r].at);
@@ -108,12 +107,12 @@ static void places_part(const void *state, void *const *bufs, int64_t begin, int
     const uint8_t flip = s->sign ? 0x80 : 0;
     for (int64_t i = begin; i < end; i++) {
         const int64_t part = i / s->pieces, group = part % s->groups;
-        const int64_t p0 = i % s->pieces * RU_KERN_BYTES_COLS, left = s->places - p0;
+        const int64_t p0 = i % s->pieces * RU_KERN_BYTES_COLS, left = s->g.places - p0;
         const int64_t n = left < RU_KERN_BYTES_COLS ? left : RU_KERN_BYTES_COLS;
         const uint8_t *x =
-            (const uint8_t *)bufs[PL_X] + part * s->ci * s->in[0] * s->in[1] * s->in[2];
-        if (s->whole) {
-            s->k->pack(x + p0, s->places, s->deep, n, flip, false, packed, NULL);
+            (const uint8_t *)bufs[PL_X] + part * s->ci * s->g.in[0] * s->g.in[1] * s->g.in[2];
+        if (s->g.same) {
+            s->k->pack(x + p0, s->g.places, s->deep, n, flip, false, packed, NULL);
         } else {
             lines_of(s, x, p0, p0 + n, lines);
             s->k->pack(lines, RU_KERN_BYTES_COLS, s->deep, n, flip, false, packed, NULL);
@@ -126,9 +125,9 @@ static void places_part(const void *state, void *const *bufs, int64_t begin, int
                                   .c = packed,
                                   .rows = s->zero ? (const uint32_t *)bufs[PL_ROWS] + group * s->co
                                                   : NULL,
-                                  .y = (uint32_t *)bufs[PL_Y] + part * s->co * s->places + p0,
+                                  .y = (uint32_t *)bufs[PL_Y] + part * s->co * s->g.places + p0,
                                   .a_step = s->terms,
-                                  .y_step = s->places},
+                                  .y_step = s->g.places},
             s->co);
     }
 }
@@ -154,33 +153,17 @@ static void places_plan(const rui_window *w, places_state *s)
                         .ci = w->ci / w->groups,
                         .co = w->co / w->groups,
                         .parts = w->n * w->groups,
-                        .places = 1,
-                        .inside = true,
-                        .whole = true};
-    s->deep = s->ci;
-    for (int k = 0; k < AXES; k++) {
-        const int d = k - (AXES - w->nsp); /* < 0: an axis of one */
-        s->in[k] = d < 0 ? 1 : w->in[d];
-        s->out[k] = d < 0 ? 1 : w->out[d];
-        s->kernel[k] = d < 0 ? 1 : w->kernel[d];
-        s->stride[k] = d < 0 ? 1 : w->stride[d];
-        s->dilate[k] = d < 0 ? 1 : w->dilate[d] + 1;
-        s->pad[k] = d < 0 ? 0 : w->pad_l[d];
-        s->deep *= s->kernel[k];
-        s->places *= s->out[k];
-        s->whole = s->whole && s->kernel[k] == 1 && s->stride[k] == 1 && s->pad[k] == 0 &&
-                   s->in[k] == s->out[k];
-        s->inside = s->inside && s->pad[k] == 0 &&
-                    (s->out[k] - 1) * s->stride[k] + (s->kernel[k] - 1) * s->dilate[k] < s->in[k];
-    }
+                        .g = rui_cube_of(w)};
+    s->deep = s->ci * s->g.taps;
     for (int64_t k = 0; k < s->deep && k < RUI_FEW_TERMS; k++) {
         int64_t tap[AXES], c = tap_of(s, k, tap);
         s->at[k] =
-            ((c * s->in[0] + tap[0] * s->dilate[0]) * s->in[1] + tap[1] * s->dilate[1]) * s->in[2] +
-            tap[2] * s->dilate[2];
+            ((c * s->g.in[0] + tap[0] * s->g.dilate[0]) * s->g.in[1] + tap[1] * s->g.dilate[1]) *
+                s->g.in[2] +
+            tap[2] * s->g.dilate[2];
     }
     s->terms = (s->deep + 3) / 4 * 4;
-    s->pieces = (s->places + RU_KERN_BYTES_COLS - 1) / RU_KERN_BYTES_COLS;
+    s->pieces = (s->g.places + RU_KERN_BYTES_COLS - 1) / RU_KERN_BYTES_COLS;
 }
 
 ru_status rui_lower_few_places(rui_low *lo, const ru_node *n, const rui_window *w,

@@ -76,21 +76,15 @@ static ru_status patch_run(void *state, void *const *bufs, const rui_run *run)
 /* False: not such a convolution. */
 static bool plan(rui_low *lo, const rui_window *w, patch_call *c)
 {
-    int64_t kernel[AXES] = {1, 1, 1}, stride[AXES] = {1, 1, 1}, dilate[AXES] = {1, 1, 1};
-    int64_t in[AXES] = {1, 1, 1}, out[AXES] = {1, 1, 1};
-    bool apart = true;
-    for (int d = 0; d < w->nsp; d++) {
-        int k = AXES - w->nsp + d;
-        kernel[k] = w->kernel[d];
-        stride[k] = w->stride[d];
-        dilate[k] = w->dilate[d] + 1;
-        in[k] = w->in[d];
-        out[k] = w->out[d];
-        int64_t reach = (out[k] - 1) * stride[k] + (kernel[k] - 1) * dilate[k];
-        apart = apart && w->pad_l[d] == 0 && reach < in[k] && stride[k] >= kernel[k];
+    const rui_cube s = rui_cube_of(w);
+    const int64_t *kernel = s.kernel, *stride = s.stride, *dilate = s.dilate, *in = s.in;
+    const int64_t *out = s.out;
+    bool apart = s.inside;
+    for (int k = 0; k < AXES; k++) {
+        apart = apart && stride[k] >= kernel[k];
     }
     int64_t ci = w->ci / w->groups, image = in[0] * in[1] * in[2];
-    ru_kern_patch g = {.depth = ci * kernel[0] * kernel[1] * kernel[2],
+    ru_kern_patch g = {.depth = ci * s.taps,
                        .co = w->co / w->groups,
                        .out = {out[0], out[1], out[2]},
                        .step = {stride[0] * in[1] * in[2], stride[1] * in[2], stride[2]}};
@@ -125,9 +119,8 @@ ru_status rui_lower_kern_patch(rui_low *lo, const ru_node *n, ru_err *err)
     rui_window w;
     patch_call made;
     if (ru_kern_at(RU_KERN_AVX512) == NULL || !rui_inference(lo) ||
-        !rui_conv_plain(lo, n, false, &w) || rui_uses(lo, n->out[0]) != 1 ||
-        rui_only_reader(lo, n->out[0]) != NULL || !rui_standing(lo, n->in[0])->plain ||
-        !plan(lo, &w, &made)) {
+        !rui_conv_plain(lo, n, false, &w) || !rui_leaves(lo, n) ||
+        !rui_standing(lo, n->in[0])->plain || !plan(lo, &w, &made)) {
         return RU_E_UNSUPPORTED;
     }
     patch_call *c = rui_keep(lo, (int64_t)sizeof *c);
