@@ -613,18 +613,20 @@ static int64_t drawn(uint64_t *seed, int64_t from, int64_t to)
     return from + (int64_t)((*seed >> 33) % (uint64_t)(to - from + 1));
 }
 
-/* Images of up to 40 a row, windows that may lie beside them altogether. */
-static apart_case apart_drawn(uint64_t *seed, int64_t lanes)
+/* Images of up to 40 a row, windows that may lie beside them altogether. Some `dense`: over two
+ * axes at most, in steps of one. */
+static apart_case apart_drawn(uint64_t *seed, int64_t lanes, bool dense)
 {
     apart_case c = {.channels = drawn(seed, 1, lanes), .g.n_taps = 1};
     ru_kern_apart *g = &c.g;
     for (int d = 0; d < 3; d++) {
-        const bool flat = d == 0 && drawn(seed, 0, 2) > 0;
+        const bool flat = d == 0 && (dense || drawn(seed, 0, 2) > 0);
         c.kernel[d] = flat ? 1 : drawn(seed, 1, d == 0 ? 2 : 5);
-        c.dilate[d] = drawn(seed, 1, 3);
+        c.dilate[d] = dense ? 1 : drawn(seed, 1, 3);
         g->in[d] = flat ? 1 : drawn(seed, 1, d == 0 ? 3 : d == 1 ? 12 : 40);
         g->before[d] = flat ? 0 : drawn(seed, 0, 5);
-        g->step[d] = drawn(seed, 1, 3);
+        g->step[d] = dense ? 1 : drawn(seed, 1, 3);
+        g->kernel[d] = c.kernel[d];
         int64_t reach = (c.kernel[d] - 1) * c.dilate[d] + 1;
         int64_t room = g->in[d] + g->before[d] + (flat ? 0 : drawn(seed, 0, 5));
         room = room < reach ? reach : room;
@@ -658,7 +660,8 @@ static double apart_sum(const apart_case *c, const float *x, const float *w, int
     return sum;
 }
 
-static void apart_on(const ru_kern_numbers *k, apart_case *c, bool at_begin)
+/* `rows`: channel by channel instead, such a dense window of which so many rows go together. */
+static void apart_on(const ru_kern_numbers *k, apart_case *c, bool at_begin, int64_t rows)
 {
     walled m = {.at_begin = at_begin};
     ru_kern_apart *g = &c->g;
@@ -673,7 +676,13 @@ static void apart_on(const ru_kern_numbers *k, apart_case *c, bool at_begin)
     const float *x = numbers(&m, c->channels * g->in[0] * g->in[1] * g->in[2], 1);
     const float *w = numbers(&m, c->channels * g->n_taps, 2), *bias = numbers(&m, c->channels, 3);
     float *y = room(&m, c->channels * out), *work = room(&m, k->apart_work(g));
-    for (int64_t b = 0; b < g->out[1]; b += g->band) {
+    const int64_t cut = rows <= g->band && g->band + rows <= g->out[1] ? g->band : 0;
+    for (int64_t ch = 0; rows > 0 && ch < c->channels; ch++) {
+        const float *of = x + ch * g->in[1] * g->in[2], by = at_begin ? 0.0f : bias[ch];
+        k->near(g, of, w + ch * g->n_taps, by, cut, g->out[1], y + ch * out);
+        k->near(g, of, w + ch * g->n_taps, by, 0, cut, y + ch * out);
+    }
+    for (int64_t b = 0; rows == 0 && b < g->out[1]; b += g->band) {
         int64_t end = b + g->band < g->out[1] ? b + g->band : g->out[1];
         k->apart(g, x, c->channels, w, at_begin ? NULL : bias, b, end, y, work);
     }
@@ -695,9 +704,12 @@ static void channels_apart_agree_with_double(void **state)
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
         const ru_kern_numbers *k = ru_kern_numbers_at((ru_kern_level)level);
         uint64_t seed = 29;
-        for (int i = 0; k != NULL && i < 300; i++) {
-            apart_case c = apart_drawn(&seed, k->apart_lanes());
-            apart_on(k, &c, i % 2 == 1);
+        for (int i = 0; k != NULL && i < 900; i++) {
+            apart_case c = apart_drawn(&seed, k->apart_lanes(), i >= 300);
+            const int64_t rows = i < 300 ? 0 : k->near_rows(&c.g);
+            if (i < 300 || (rows > 0 && c.g.out[1] >= rows)) {
+                apart_on(k, &c, i % 2 == 1, rows);
+            }
         }
     }
 }

@@ -33,8 +33,7 @@ RU_KERN_INLINE double wide_exp_part(double x, int64_t *n)
     double t = x * 1.4426950408889634074 + ROUNDER;
     *n = (int64_t)(wide_bits(t) - wide_bits(ROUNDER));
     t -= ROUNDER;
-    double r = x - t * 0x1.62e42fee00000p-1;
-    r -= t * 0x1.a39ef35793c76p-33;
+    double r = x - t * 0x1.62e42fee00000p-1 - t * 0x1.a39ef35793c76p-33;
     double p = 1.0 / 6227020800.0;
     p = p * r + 1.0 / 479001600.0;
     p = p * r + 1.0 / 39916800.0;
@@ -566,13 +565,9 @@ static void less_terms(const uint32_t *rows, const uint32_t *by, const uint32_t 
 {
     for (int64_t i = 0; i < n_rows; i++, y += n) {
         const uint32_t row = rows != NULL ? rows[i] : 0;
-        if (by == NULL && cols == NULL) {
+        if (by == NULL) {
             for (int64_t j = 0; j < n; j++) {
-                y[j] -= row;
-            }
-        } else if (by == NULL) {
-            for (int64_t j = 0; j < n; j++) {
-                y[j] -= row + cols[j];
+                y[j] -= row + (cols != NULL ? cols[j] : 0);
             }
         } else if (cols == NULL) {
             for (int64_t j = 0; j < n; j++) {
@@ -587,8 +582,7 @@ static void less_terms(const uint32_t *rows, const uint32_t *by, const uint32_t 
 }
 
 /* -- places of the largest ----------------------------------------------------------------------
- * Of numbers turned so that the largest is looked for. `at` is as wide, at least 32
- * bits. */
+ * Of numbers turned so that the largest is looked for. `at` is as wide, at least 32 bits. */
 
 enum { ARG_SIDE = 64, ARG_SHORT = 64, ARG_PIECE = 512, ARG_LOOK = 64 };
 
@@ -791,6 +785,8 @@ const ru_kern_numbers RUI_K(rui_kern_numbers) = {
     .apart_lanes = RUI_K(rui_kern_apart_lanes),
     .apart_work = RUI_K(rui_kern_apart_work),
     .apart = RUI_K(rui_kern_apart),
+    .near_rows = RUI_K(rui_kern_near_rows),
+    .near = RUI_K(rui_kern_near),
     .patch_floats = RUI_K(rui_kern_patch_floats),
     .patch_pack = RUI_K(rui_kern_patch_pack),
     .patch_work = RUI_K(rui_kern_patch_work),

@@ -2,6 +2,10 @@
  * the image. The image is first copied into one with its padding; then a tile of results stays in
  * registers while all taps pass: ROWS rows of LANES places of OUTS channels. A transposed
  * convolution with steps of s is s convolutions along that axis, whose results alternate. */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/kern/tile.h"
@@ -454,6 +458,117 @@ void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t chann
         }
         from_lanes(rows, (b1 - b0) * width, channels, y + (a * g->out[1] + b0) * width, plane);
     }
+}
+
+/* -- channels apart, in rows ----------------------------------------------------------------------
+ * Windows of few taps with steps of one: the weights of a channel stay in registers, and what is
+ * loaded of a row of the image goes to all rows of results that read it. Padding is lanes that are
+ * not loaded, and rows of zeros. */
+
+#ifdef __AVX512F__
+enum { NEAR_TAPS = 5 /* of an axis */ };
+
+/* Lanes from .. to - 1. */
+RU_KERN_INLINE __mmask16 lanes_in(int64_t from, int64_t to)
+{
+    const uint32_t below = to >= LANES ? 0xffff : to > 0 ? (1u << to) - 1 : 0;
+    return (__mmask16)(from <= 0 ? below : from < LANES ? below & (0xffffu << from) : 0);
+}
+
+/* Rows b .. b + rows of results; kh, kw and rows are constants. */
+RU_KERN_INLINE void near_rows(const ru_kern_apart *g, const int64_t kh, const int64_t kw,
+                              const int64_t rows, const float *x, const __m512 *w, __m512 start,
+                              int64_t b, float *y)
+{
+    static const float none[LANES + NEAR_TAPS] = {0};
+    const float *from[ROWS + NEAR_TAPS];
+    int64_t step[ROWS + NEAR_TAPS];
+    const int64_t wide = g->in[2], out = g->out[2];
+    for (int64_t i = 0; i < kh + rows - 1; i++) {
+        const int64_t row = b + i - g->before[1];
+        const bool is = row >= 0 && row < g->in[1];
+        from[i] = is ? x + row * wide - g->before[2] : none;
+        step[i] = is ? LANES : 0;
+    }
+    for (int64_t q = 0; q < out; q += LANES) {
+        __mmask16 inside[NEAR_TAPS];
+        __m512 sum[ROWS];
+#pragma GCC unroll 5
+        for (int64_t d = 0; d < kw; d++) {
+            const int64_t at = q + d - g->before[2];
+            inside[d] = lanes_in(-at, wide - at);
+        }
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < rows; r++) {
+            sum[r] = start;
+        }
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < kh + rows - 1; i++) {
+#pragma GCC unroll 5
+            for (int64_t d = 0; d < kw; d++) {
+                const __m512 v = _mm512_maskz_loadu_ps(inside[d], from[i] + d);
+#pragma GCC unroll 4
+                for (int64_t r = 0; r < rows; r++) {
+                    if (i >= r && i - r < kh) {
+                        sum[r] = _mm512_fmadd_ps(w[(i - r) * kw + d], v, sum[r]);
+                    }
+                }
+            }
+            from[i] += step[i];
+        }
+        const __mmask16 some = lanes_in(0, out - q);
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < rows; r++) {
+            _mm512_mask_storeu_ps(y + (b + r) * out + q, some, sum[r]);
+        }
+    }
+}
+
+/* The last rows may be made twice. */
+RU_KERN_INLINE void near(const ru_kern_apart *g, const int64_t kh, const int64_t kw,
+                         const int64_t rows, const float *x, const float *weights, float bias,
+                         int64_t b0, int64_t b1, float *y)
+{
+    __m512 w[NEAR_TAPS * NEAR_TAPS];
+#pragma GCC unroll 25
+    for (int64_t k = 0; k < kh * kw; k++) {
+        w[k] = _mm512_set1_ps(weights[k]);
+    }
+    const __m512 start = _mm512_set1_ps(bias);
+    for (int64_t b = b0; b < b1; b += rows) {
+        near_rows(g, kh, kw, rows, x, w, start, b + rows <= b1 ? b : b1 - rows, y);
+    }
+}
+
+/* X(kh, kw, rows that go together) */
+#define NEAR_LIST(X) X(1, 3, 1) X(1, 4, 1) X(1, 5, 1) X(3, 3, ROWS) X(5, 5, ROWS)
+#else
+#define NEAR_LIST(X)
+#endif
+
+int64_t RUI_K(rui_kern_near_rows)(const ru_kern_apart *g)
+{
+    (void)g;
+#define NEAR_CASE(kh, kw, rows)                     \
+    if (g->kernel[1] == kh && g->kernel[2] == kw) { \
+        return rows;                                \
+    }
+    NEAR_LIST(NEAR_CASE)
+#undef NEAR_CASE
+    return 0;
+}
+
+void RUI_K(rui_kern_near)(const ru_kern_apart *g, const float *x, const float *w, float bias,
+                          int64_t b0, int64_t b1, float *y)
+{
+    (void)g, (void)x, (void)w, (void)bias, (void)b0, (void)b1, (void)y;
+#define NEAR_CASE(kh, kw, rows)                       \
+    if (g->kernel[1] == kh && g->kernel[2] == kw) {   \
+        near(g, kh, kw, rows, x, w, bias, b0, b1, y); \
+        return;                                       \
+    }
+    NEAR_LIST(NEAR_CASE)
+#undef NEAR_CASE
 }
 
 /* -- patches --------------------------------------------------------------------------------------

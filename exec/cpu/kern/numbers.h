@@ -97,7 +97,7 @@ typedef struct ru_kern_roi {
  * bands of `band` rows along axis 1 (each for all of axis 0); room is that of a padded band. */
 typedef struct ru_kern_apart {
     int64_t in[3], before[3], room[3], out[3], step[3];
-    int64_t band, n_taps;
+    int64_t kernel[3], band, n_taps;
     const int32_t *taps; /* [n_taps] where they read in a padded band */
 } ru_kern_apart;
 
@@ -181,6 +181,11 @@ typedef struct ru_kern_numbers {
     int64_t (*apart_work)(const ru_kern_apart *g);
     void (*apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
                   const float *bias, int64_t b0, int64_t b1, float *y, float *work);
+    /* The same of one channel over two axes, steps of one, dense: near_rows says how many rows it
+     * takes at least, 0: not such a window */
+    int64_t (*near_rows)(const ru_kern_apart *g);
+    void (*near)(const ru_kern_apart *g, const float *x, const float *w, float bias, int64_t b0,
+                 int64_t b1, float *y);
     /* w [co, depth] to patch_floats; then rows r0 .. r1 (out[0] * out[1]) of y of all channels.
      * bias may be NULL; work: patch_work floats */
     int64_t (*patch_floats)(const ru_kern_patch *g);
@@ -199,6 +204,9 @@ int64_t RUI_K(rui_kern_apart_lanes)(void);
 int64_t RUI_K(rui_kern_apart_work)(const ru_kern_apart *g);
 void RUI_K(rui_kern_apart)(const ru_kern_apart *g, const float *x, int64_t channels, const float *w,
                            const float *bias, int64_t b0, int64_t b1, float *y, float *work);
+int64_t RUI_K(rui_kern_near_rows)(const ru_kern_apart *g);
+void RUI_K(rui_kern_near)(const ru_kern_apart *g, const float *x, const float *w, float bias,
+                          int64_t b0, int64_t b1, float *y);
 int64_t RUI_K(rui_kern_patch_floats)(const ru_kern_patch *g);
 void RUI_K(rui_kern_patch_pack)(const ru_kern_patch *g, const float *w, float *packed);
 int64_t RUI_K(rui_kern_patch_work)(const ru_kern_patch *g);

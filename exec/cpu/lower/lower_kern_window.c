@@ -20,6 +20,7 @@ enum {
     FEW_PAIRS = 32,     /* more pairs of channels fill vectors of them */
     TURNED_FEW = 16,    /* channels of a group on one side */
     BAND_MAX = 3 << 14, /* floats of a band of channels apart: stays near */
+    NEAR_ROW = 8,       /* results of a row of a channel: fewer fill too little of a vector */
     TURNED_TAPS = 64,   /* of a result; more cost more than reorders do */
 };
 
@@ -180,12 +181,6 @@ static ru_status lower(rui_low *lo, const ru_node *n, const rui_window *w, bool 
     return rui_done(lo);
 }
 
-/* Nobody but the caller reads the result, in rows, so that oneDNN would reorder it back. */
-static bool leaves(const rui_low *lo, const ru_node *n)
-{
-    return rui_uses(lo, n->out[0]) == 1 && rui_only_reader(lo, n->out[0]) == NULL;
-}
-
 static bool pays(rui_low *lo, const ru_node *n, const rui_window *w, int64_t *room)
 {
     int64_t ci = w->ci / w->groups, co = w->co / w->groups, taps = ci;
@@ -196,7 +191,7 @@ static bool pays(rui_low *lo, const ru_node *n, const rui_window *w, int64_t *ro
                    rui_standing(lo, n->in[0])->plain && w->stride[w->nsp - 1] == 1;
     bool alone = w->ci == w->groups && w->groups > 1;
     bool few = w->groups > 1 && ci <= FEW && co <= FEW && ci * co <= FEW_PAIRS;
-    bool outward = ru_kern_at(RU_KERN_AVX512) != NULL && leaves(lo, n) && taps <= OUTWARD_TAPS;
+    bool outward = ru_kern_at(RU_KERN_AVX512) != NULL && rui_leaves(lo, n) && taps <= OUTWARD_TAPS;
     *room = w->nsp == AXES || outward ? WORK_MAX : FLAT_MAX;
     if (w->nsp == AXES && alone) {
         return w->stride[w->nsp - 1] == 1;
@@ -212,6 +207,29 @@ typedef struct apart_state {
     ru_kern_apart g;
     int64_t n, channels, lanes, blocks, bands, work;
 } apart_state;
+
+/* A part is a band of a channel. */
+static void near_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const apart_state *s = state;
+    const ru_kern_apart *g = &s->g;
+    const float *bias = bufs[T_BIAS];
+    for (int64_t r = begin; r < end; r++) {
+        int64_t plane = r / s->bands, c = plane % s->channels, band = r % s->bands;
+        s->k->near(g, (const float *)bufs[T_X] + plane * g->in[1] * g->in[2],
+                   (const float *)bufs[T_W] + c * g->n_taps, bias != NULL ? bias[c] : 0.0f,
+                   g->out[1] * band / s->bands, g->out[1] * (band + 1) / s->bands,
+                   (float *)bufs[T_Y] + plane * g->out[1] * g->out[2]);
+    }
+}
+
+static ru_status near_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const apart_state *s = state;
+    rui_kern_for(run, near_part, s, bufs, s->n * s->channels * s->bands,
+                 rui_kern_grain(s->g.out[1] / s->bands * s->g.out[2] * s->g.n_taps / 4));
+    return RU_OK;
+}
 
 /* A part is a band of a block of channels. */
 static void apart_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
@@ -240,16 +258,10 @@ static ru_status apart_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* False: more than it is for. */
-static bool apart_plan(rui_low *lo, const rui_window *w, apart_state *s, axis_taps t[AXES])
+static void apart_axes(const rui_window *w, apart_state *s, axis_taps t[AXES])
 {
     ru_kern_window g = {0};
     *s = (apart_state){.k = ru_kern_numbers_best(), .n = w->n, .channels = w->ci};
-    for (int d = 0; d < w->nsp; d++) {
-        if (w->kernel[d] > AXIS_TAPS) {
-            return false;
-        }
-    }
     for (int k = 0; k < AXES; k++) {
         plan_axis(&g, k, w, false, &t[k]);
         s->g.in[k] = g.in[k];
@@ -257,34 +269,82 @@ static bool apart_plan(rui_low *lo, const rui_window *w, apart_state *s, axis_ta
         s->g.before[k] = g.before[k];
         s->g.room[k] = g.room[k];
         s->g.step[k] = g.step[k];
+        s->g.kernel[k] = t[k].n;
     }
     s->lanes = s->k->apart_lanes();
     s->blocks = (s->channels + s->lanes - 1) / s->lanes;
     s->g.n_taps = t[0].n * t[1].n * t[2].n;
-    int64_t reach = g.room[1] - (g.out[1] - 1) * g.step[1];
+}
+
+/* Channels in lanes, half of each block at least. False: more than it is for. */
+static bool apart_plan(rui_low *lo, apart_state *s)
+{
+    ru_kern_apart *g = &s->g;
+    int64_t reach = g->room[1] - (g->out[1] - 1) * g->step[1];
     reach = reach < 1 ? 1 : reach;
     /* by division, because the product of far padding overflows */
-    if (reach > WORK_MAX / s->lanes / g.room[0] / g.room[2]) {
+    if (2 * s->channels < s->blocks * s->lanes || s->channels == 1 ||
+        reach > WORK_MAX / s->lanes / g->room[0] / g->room[2]) {
         return false;
     }
-    int64_t row = g.room[0] * g.room[2] * s->lanes;
-    int64_t band = row > BAND_MAX ? 1 : (BAND_MAX / row - reach) / g.step[1] + 1;
-    band = band < 1 ? 1 : band > g.out[1] ? g.out[1] : band;
+    int64_t row = g->room[0] * g->room[2] * s->lanes;
+    int64_t band = row > BAND_MAX ? 1 : (BAND_MAX / row - reach) / g->step[1] + 1;
+    band = band < 1 ? 1 : band > g->out[1] ? g->out[1] : band;
     int64_t parts = s->n * s->blocks, threads = (int64_t)rui_threads(lo);
-    s->bands = (g.out[1] + band - 1) / band;
-    s->bands = parts * s->bands < threads && g.out[1] >= threads ? threads : s->bands;
-    s->g.band = (g.out[1] + s->bands - 1) / s->bands;
-    s->bands = (g.out[1] + s->g.band - 1) / s->g.band;
-    s->g.room[1] = (s->g.band - 1) * g.step[1] + reach;
-    s->work = (s->k->apart_work(&s->g) + 15) / 16 * 16;
+    s->bands = (g->out[1] + band - 1) / band;
+    s->bands = parts * s->bands < threads && g->out[1] >= threads ? threads : s->bands;
+    g->band = (g->out[1] + s->bands - 1) / s->bands;
+    s->bands = (g->out[1] + g->band - 1) / g->band;
+    g->room[1] = (g->band - 1) * g->step[1] + reach;
+    s->work = (s->k->apart_work(g) + 15) / 16 * 16;
     return s->work <= WORK_MAX;
+}
+
+/* In rows instead. One core (Zen 5), time by lanes over that by rows: 2.0 of 3x3 windows of
+ * 32 x 112 x 112, 1.3 of 128 x 28 x 28, 1.0 of 512 x 7 x 7, 1.2 of 5x5 of 96 x 28 x 28. */
+static bool near_plan(rui_low *lo, const rui_window *w, apart_state *s)
+{
+    ru_kern_apart *g = &s->g;
+    bool dense = w->nsp < AXES;
+    for (int d = 0; d < w->nsp; d++) {
+        dense = dense && (w->stride[d] == 1 || w->out[d] == 1) &&
+                (w->dilate[d] == 0 || w->kernel[d] == 1);
+    }
+    int64_t rows = dense ? s->k->near_rows(g) : 0, parts = s->n * s->channels;
+    if (rows == 0 || g->out[1] < rows || g->out[2] < NEAR_ROW) {
+        return false;
+    }
+    int64_t most = g->out[1] / rows, threads = (int64_t)rui_threads(lo);
+    s->bands = parts >= threads ? 1 : most < threads ? most : threads;
+    return true;
+}
+
+static void apart_emit(rui_low *lo, const ru_node *n, apart_state *s, bool near)
+{
+    rui_buf bufs[T_BUFS] = {[T_X] = rui_in_plain(lo, n->in[0]), [T_W] = rui_in_plain(lo, n->in[1])};
+    bufs[T_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
+    bufs[T_Y] = rui_out_plain(lo, n->out[0]);
+    bufs[T_WORK] = rui_scratch(lo, s->work * rui_threads(lo) * (int64_t)sizeof(float));
+    rui_emit(lo, &(rui_step){.kernel = near ? "kern conv apart in rows" : "kern conv apart",
+                             .fn = near ? near_run : apart_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = T_BUFS});
+    rui_act_emit(lo, n);
 }
 
 static ru_status lower_apart(rui_low *lo, const ru_node *n, const rui_window *w)
 {
     axis_taps t[AXES];
     apart_state made;
-    if (!apart_plan(lo, w, &made, t)) {
+    for (int d = 0; d < w->nsp; d++) {
+        if (w->kernel[d] > AXIS_TAPS) {
+            return RU_E_UNSUPPORTED;
+        }
+    }
+    apart_axes(w, &made, t);
+    const bool near = near_plan(lo, w, &made);
+    if (!near && !apart_plan(lo, &made)) {
         return RU_E_UNSUPPORTED;
     }
     apart_state *s = rui_keep(lo, (int64_t)sizeof *s);
@@ -299,26 +359,15 @@ static ru_status lower_apart(rui_low *lo, const ru_node *n, const rui_window *w)
     }
     made.g.taps = taps;
     *s = made;
-    rui_buf bufs[T_BUFS] = {[T_X] = rui_in_plain(lo, n->in[0]), [T_W] = rui_in_plain(lo, n->in[1])};
-    bufs[T_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
-    bufs[T_Y] = rui_out_plain(lo, n->out[0]);
-    bufs[T_WORK] = rui_scratch(lo, s->work * rui_threads(lo) * (int64_t)sizeof(float));
-    rui_emit(lo, &(rui_step){.kernel = "kern conv apart",
-                             .fn = apart_run,
-                             .state = s,
-                             .bufs = bufs,
-                             .n_bufs = T_BUFS});
-    rui_act_emit(lo, n);
+    apart_emit(lo, n, s, near);
     return rui_done(lo);
 }
 
-/* One channel to one, and enough of them to fill the lanes: half of each block at least. */
+/* One channel to one. */
 static bool apart_pays(rui_low *lo, const ru_node *n, const rui_window *w)
 {
-    int64_t lanes = ru_kern_numbers_best()->apart_lanes();
-    int64_t blocks = (w->ci + lanes - 1) / lanes;
-    return w->ci == w->groups && w->co == w->groups && 2 * w->ci >= blocks * lanes && w->ci > 1 &&
-           rui_standing(lo, n->in[0])->plain && leaves(lo, n);
+    return w->ci == w->groups && w->co == w->groups && rui_standing(lo, n->in[0])->plain &&
+           rui_leaves(lo, n);
 }
 
 ru_status rui_lower_kern_window(rui_low *lo, const ru_node *n, ru_err *err)

@@ -541,6 +541,8 @@ static void convolutions_of_channels_apart(void **state)
         {2, {60, 70}, {3, 4}, {1, 3}, {2, 4}, {2, 0, 3, 9}, 16},
         {2, {130, 40}, {5, 3}, {3, 1}, {1, 1}, {0, 1, 2, 1}, 48},
         {2, {1, 100}, {1, 9}, {1, 1}, {1, 3}, {0, 12, 0, 0}, 32},
+        {1, {100}, {3}, {1}, {1}, {0, 2}, 3},
+        {2, {4, 9}, {5, 5}, {1, 1}, {1, 1}, {3, 0, 1, 4}, 1},
         {3, {5, 9, 11}, {3, 2, 3}, {1, 2, 2}, {1, 1, 2}, {1, 0, 2, 1, 1, 0}, 16},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases) * 2; k++) {
@@ -566,7 +568,8 @@ static void convolutions_of_channels_apart(void **state)
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
         ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1 + k % 2});
         ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
-        assert_non_null(strstr(ru_exe_print(e, &t.arena), "kern conv apart"));
+        bool fills = c >= 16 || ru_kern_at(RU_KERN_AVX512) != NULL; /* fewer go in rows */
+        assert_true(!fills || strstr(ru_exe_print(e, &t.arena), "kern conv apart") != NULL);
         same_output(&t, e, ref, t.g.outputs[0], 1e-5, "channels apart");
         ru_exe_close(e);
         ru_exe_close(ref);
@@ -620,7 +623,8 @@ static void flat_convolutions_of_few_channels(void **state)
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
         ru_exe *e = open_on(&t, (ru_exe_options){.threads = 2});
         ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
-        assert_int_equal(strstr(ru_exe_print(e, &t.arena), "kern conv windows") != NULL,
+        const char *text = ru_exe_print(e, &t.arena);
+        assert_int_equal(strstr(text, "conv windows") != NULL || strstr(text, "conv apart") != NULL,
                          cases[k / 4].ours == YES ||
                              (cases[k / 4].ours == WIDE && ru_kern_at(RU_KERN_AVX512) != NULL));
         same_output(&t, e, ref, t.g.outputs[0], 1e-5, "few channels of an image");
