@@ -1,5 +1,9 @@
 /* Columns of windows added into an image; samples of an image at the places of a grid and in
  * regions; determinants. */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "exec/cpu/kern/isa.h"
 #include "exec/cpu/kern/numbers.h"
 
@@ -367,7 +371,7 @@ RU_KERN_INLINE void join_rows(const int64_t count, const bool more, const bool m
 #pragma GCC unroll 4
         for (int64_t r = more ? 0 : 1; r < count; r++) {
             float w = weight[r] * x[r][j];
-            v = most ? (((w > v) | (w != w)) ? w : v) : v + w;
+            v = most ? kv_max(w, v) : v + w;
         }
         line[j] = v;
     }
@@ -411,24 +415,56 @@ RU_KERN_INLINE void roi_line(const ru_kern_roi *r, const bool most, const float 
     line[r->cols] = 0;
 }
 
+/* A row of bins: each joins what its taps read of the line. */
+#ifdef __AVX512F__
+RU_KERN_INLINE void roi_bins(const ru_kern_roi *r, const bool most, const float *line, float *y)
+{
+    const bool near = r->cols < RU_KERN_ROI_LINE; /* all of a line in two registers */
+    const __m512 low = _mm512_loadu_ps(line), high = _mm512_loadu_ps(line + 16);
+    for (int64_t b = 0; b < r->pooled[1]; b += 16) {
+        const int32_t *col = r->col + b;
+        const float *weight = r->col_weight + b;
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t t = 0; t < r->taps; t++, col += r->bins, weight += r->bins) {
+            const __m512i at = _mm512_loadu_si512(col);
+            __m512 v = near ? _mm512_permutex2var_ps(low, at, high)
+                            : _mm512_i32gather_ps(at, line, sizeof *line);
+            v = _mm512_mul_ps(v, _mm512_loadu_ps(weight));
+            const __mmask16 number = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
+            sum = t == 0 ? v : most ? _mm512_mask_max_ps(v, number, v, sum) : _mm512_add_ps(sum, v);
+        }
+        const int64_t left = r->pooled[1] - b;
+        _mm512_mask_storeu_ps(y + b, (__mmask16)(left >= 16 ? 0xffff : (1u << left) - 1), sum);
+    }
+}
+#else
+RU_KERN_INLINE void roi_bins(const ru_kern_roi *r, const bool most, const float *line, float *y)
+{
+    enum { BINS = RU_KERN_ROI_BINS };
+    for (int64_t b = 0; b < r->pooled[1]; b += BINS) {
+        float sum[BINS] = {0};
+        for (int64_t t = 0; t < r->taps; t++) {
+            const int32_t *col = r->col + t * r->bins + b;
+            const float *weight = r->col_weight + t * r->bins + b;
+#pragma omp simd
+            for (int64_t j = 0; j < BINS; j++) {
+                float v = weight[j] * line[col[j]], s = sum[j];
+                sum[j] = t == 0 ? v : most ? kv_max(v, s) : s + v;
+            }
+        }
+        for (int64_t j = 0; j < kv_min_i64(BINS, r->pooled[1] - b); j++) {
+            y[b + j] = sum[j];
+        }
+    }
+}
+#endif
+
 RU_KERN_INLINE void roi(const ru_kern_roi *r, const bool most, const float *x, float *line,
                         float *y)
 {
-    const int64_t wide = r->pooled[1];
-    for (int64_t bin = 0; bin < r->pooled[0]; bin++, y += wide) {
+    for (int64_t bin = 0; bin < r->pooled[0]; bin++, y += r->pooled[1]) {
         roi_line(r, most, x, bin, line);
-        for (int64_t t = 0; t < r->taps; t++) {
-            const int32_t *col = r->col + t * wide;
-            const float *weight = r->col_weight + t * wide;
-#pragma omp simd
-            for (int64_t j = 0; j < wide; j++) {
-                float v = weight[j] * line[col[j]];
-                y[j] = t == 0 ? v : most ? (((v > y[j]) | (v != v)) ? v : y[j]) : y[j] + v;
-            }
-        }
-        if (r->taps == 0) {
-            memset(y, 0, sizeof *y * (size_t)wide);
-        }
+        roi_bins(r, most, line, y);
     }
 }
 
@@ -521,7 +557,8 @@ void RUI_K(rui_kern_det)(const float *x, int64_t n, int64_t count, double *work,
         } else if (n == 2) {
             y[i] = (float)(a * (double)x[3] - (double)x[1] * (double)x[2]);
         } else if (n == 3) {
-            double b = x[1], c = x[2], d = x[3], e = x[4], f = x[5], g = x[6], h = x[7], k = x[8];
+            double b = (double)x[1], c = (double)x[2], d = (double)x[3], e = (double)x[4];
+            double f = (double)x[5], g = (double)x[6], h = (double)x[7], k = (double)x[8];
             y[i] = (float)(a * (e * k - f * h) - b * (d * k - f * g) + c * (d * h - e * g));
         } else {
             for (int64_t j = 0; j < n * n; j++) {

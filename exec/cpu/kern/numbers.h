@@ -79,18 +79,24 @@ typedef struct ru_kern_sampler {
     int64_t axes, size[3];
 } ru_kern_sampler;
 
+enum {
+    RU_KERN_ROI_BINS = 16,
+    RU_KERN_ROI_LINE = 32 /* floats that a line has room for at least */
+};
+
 /* One region of an image [.., width]: a line is the elements `first` .. first + cols of the rows
  * that a row of bins reads, weighed and joined (summed, or the largest of them); bins join what
  * they read of the line. */
 typedef struct ru_kern_roi {
     bool most;
     int64_t width, first, cols, pooled[2], taps;
+    int64_t bins;            /* pooled[1] in whole vectors of RU_KERN_ROI_BINS */
     const int32_t *n_rows;   /* [pooled[0]] */
     const int32_t *row;      /* [pooled[0]][room]; the last of a bin may be -1: a zero */
     const float *row_weight; /* [pooled[0]][room] */
     int64_t room;
-    const int32_t *col;      /* [taps][pooled[1]]: in the line; its element `cols` is 0 */
-    const float *col_weight; /* [taps][pooled[1]] */
+    const int32_t *col;      /* [taps][bins]: in the line; its element `cols` is 0 */
+    const float *col_weight; /* [taps][bins] */
 } ru_kern_roi;
 
 /* A convolution of channels that each have a window of their own, as ru_kern_window. Results go by

@@ -17,6 +17,7 @@ typedef struct roi_state {
     rui_roi_how how;
     int64_t rois, channels, blocks;
     int64_t room[2]; /* elements that a bin reads along an axis, at most */
+    int64_t bins;    /* along the last axis, in whole vectors */
     int64_t units;   /* of 4 bytes: what a thread needs */
 } roi_state;
 
@@ -43,8 +44,8 @@ static roi_tables tables_of(const roi_state *s, void *own)
         at = t.weight[d] + pooled[d] * s->room[d];
     }
     t.col = (int32_t *)(void *)at;
-    t.col_weight = (float *)(void *)(t.col + pooled[1] * s->room[1]);
-    t.line = t.col_weight + pooled[1] * s->room[1];
+    t.col_weight = (float *)(void *)(t.col + s->bins * s->room[1]);
+    t.line = t.col_weight + s->bins * s->room[1];
     for (int64_t i = 0; i < side; i++) {
         t.high[i] = -1.0f;
         t.low[i] = 2.0f;
@@ -115,13 +116,14 @@ static void columns_of(const roi_state *s, const roi_tables *t, ru_kern_roi *r)
         r->first = r->first < s->how.size[1] - whole ? r->first : s->how.size[1] - whole;
         r->cols = whole;
     }
-    for (int64_t b = 0; b < wide; b++) {
+    for (int64_t b = 0; b < s->bins; b++) {
+        const int32_t n = b < wide ? t->n[1][b] : 0;
         for (int64_t k = 0; k < r->taps; k++) {
-            bool more = k < t->n[1][b], again = !more && s->how.most && t->n[1][b] > 0;
+            bool more = k < n, again = !more && s->how.most && n > 0;
             int64_t from = b * room + (more ? k : 0);
             bool none = (!more && !again) || t->at[1][from] < 0;
-            t->col[k * wide + b] = (int32_t)(none ? r->cols : t->at[1][from] - r->first);
-            t->col_weight[k * wide + b] = none ? 0.0f : t->weight[1][from];
+            t->col[k * s->bins + b] = (int32_t)(none ? r->cols : t->at[1][from] - r->first);
+            t->col_weight[k * s->bins + b] = none ? 0.0f : t->weight[1][from];
         }
     }
 }
@@ -176,6 +178,7 @@ static void roi_part(const void *state, void *const *bufs, int64_t begin, int64_
                          .n_rows = t.n[0],
                          .row = t.at[0],
                          .row_weight = t.weight[0],
+                         .bins = s->bins,
                          .room = s->room[0],
                          .col = t.col,
                          .col_weight = t.col_weight};
@@ -222,13 +225,15 @@ ru_status rui_lower_kern_roi(rui_low *lo, const ru_node *n, ru_err *err)
                       .channels = y->dims[1],
                       .blocks = (y->dims[1] + CHANNELS - 1) / CHANNELS};
     int64_t side = x->dims[2] > x->dims[3] ? x->dims[2] : x->dims[3];
-    double units = 2.0 * (double)side + (double)x->dims[3];
+    double units = 2.0 * (double)side + (double)x->dims[3] + RU_KERN_ROI_LINE;
     for (int d = 0; d < 2; d++) {
         const rui_roi_how *h = &made.how;
         int64_t all = h->size[d], few = 2 * h->ratio;
         made.room[d] = (h->ratio > 0 && few < all ? few : all) * (h->most ? 2 : 1) + 1;
-        units += (double)h->pooled[d] * (1.0 + (d == 1 ? 4.0 : 2.0) * (double)made.room[d]);
+        units += (double)h->pooled[d] * (1.0 + 2.0 * (double)made.room[d]);
     }
+    made.bins = (made.how.pooled[1] + RU_KERN_ROI_BINS - 1) / RU_KERN_ROI_BINS * RU_KERN_ROI_BINS;
+    units += 2.0 * (double)made.bins * (double)made.room[1];
     roi_state *s = units * 4 > WORK_MAX ? NULL : rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return units * 4 > WORK_MAX ? RU_E_UNSUPPORTED : rui_done(lo);
