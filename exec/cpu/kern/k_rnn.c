@@ -132,6 +132,7 @@ static void recur(const ru_kern_rnn *a, const rnn_step *p, const float *from, co
                   int64_t gates, int64_t group)
 {
     int64_t h = a->hidden, n = gates * group_units(gates);
+    int64_t used = gates == 1 ? kv_min_i64(n, h - group * n) : n; /* of one gate zeros come last */
     int64_t at = group * RUI_K(rui_kern_gemm_pack_floats)(h, n);
     if (p->s == 0 && a->h0 == NULL) {
         memset(p->rec, 0, sizeof(float) * (size_t)(p->rows * n));
@@ -143,8 +144,9 @@ static void recur(const ru_kern_rnn *a, const rnn_step *p, const float *from, co
         return;
     }
     ru_kern_gemm g = {.m = p->rows,
-                      .n = n,
+                      .n = used,
                       .k = h,
+                      .packed_n = n,
                       .a = from,
                       .a_row = padded(h),
                       .a_col = 1,
