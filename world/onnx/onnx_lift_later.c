@@ -137,13 +137,11 @@ static ru_status joined(rui_lift *l, const ru_value_id *in, uint32_t n, int64_t 
     return rui_lift_node(l, RU_OP_Concat, in, n, &a, 1, out, err);
 }
 
-/* Coordinates along axis d of an image of r axes, [1, .., size[d + 2], .., 1]: 1 - (2 k + 1) / n
- * for k = n - 1 .. 0, aligned 1 - 2 k / (n - 1). One element that is aligned lies at 1, as in ONNX
- * Runtime. */
-static ru_status coordinate(rui_lift *l, int64_t d, uint32_t r, bool align, ru_value_id *out,
-                            ru_err *err)
+/* Coordinates along axis d of an image, a list: 1 - (2 k + 1) / n for k = n - 1 .. 0, aligned
+ * 1 - 2 k / (n - 1). One element that is aligned lies at 1, as in ONNX Runtime. */
+static ru_status coordinate(rui_lift *l, int64_t d, bool align, ru_value_id *out, ru_err *err)
 {
-    int64_t shape[RU_RANK_MAX], at = d + 2;
+    int64_t at = d + 2;
     ru_value_id n, less, k, list, number_of[4];
     for (int64_t i = 0; i < 4; i++) { /* 0, 1, 2, -1 */
         int64_t v = i < 3 ? i : -1;
@@ -161,50 +159,97 @@ static ru_status coordinate(rui_lift *l, int64_t d, uint32_t r, bool align, ru_v
     RU_TRY(two(l, RU_OP_CastLike, n, l->in[0], &n, err));
     RU_TRY(two(l, RU_OP_Div, k, n, &k, err));
     RU_TRY(number(l, 1, l->in[0], &n, err));
-    RU_TRY(two(l, RU_OP_Sub, n, k, &k, err));
-    for (uint32_t i = 0; i <= r; i++) {
-        shape[i] = (int64_t)i == d ? -1 : 1;
+    return two(l, RU_OP_Sub, n, k, out, err);
+}
+
+/* `in` with the sizes of `shape`, by an op whose second input is a list. */
+static ru_status shaped(rui_lift *l, ru_op op, ru_value_id in, const int64_t *shape, uint32_t n,
+                        ru_value_id *out, ru_err *err)
+{
+    ru_value_id list;
+    RU_TRY(rui_lift_const_i64s(l, shape, n, &list, err));
+    return two(l, op, in, list, out, err);
+}
+
+/* The left side: a row (1, y), or (1, y, z), for each line of places. */
+static ru_status grid_lines(rui_lift *l, uint32_t r, bool align, ru_value_id *out, ru_err *err)
+{
+    ru_value_id parts[3], whole, list;
+    int64_t one = 1, rows[2] = {-1, r};
+    RU_TRY(part_of(l, l->in[1], 2, r - 1, &whole, err));
+    RU_TRY(rui_lift_const_i64s(l, &one, 1, &list, err));
+    RU_TRY(joined(l, (ru_value_id[]){whole, list}, 2, 0, &whole, err));
+    RU_TRY(number(l, 1, l->in[0], &parts[0], err));
+    for (uint32_t d = 0; d + 1 < r; d++) {
+        ru_value_id *to = &parts[r - 1 - d];
+        int64_t shape[3] = {1, 1, 1};
+        shape[d] = -1;
+        RU_TRY(coordinate(l, d, align, to, err));
+        RU_TRY(shaped(l, RU_OP_Reshape, *to, shape, r, to, err));
     }
-    RU_TRY(rui_lift_const_i64s(l, shape, r + 1, &list, err));
-    return two(l, RU_OP_Reshape, k, list, out, err);
+    for (uint32_t d = 0; d < r; d++) {
+        RU_TRY(two(l, RU_OP_Expand, parts[d], whole, &parts[d], err));
+    }
+    RU_TRY(joined(l, parts, r, r - 1, out, err));
+    return shaped(l, RU_OP_Reshape, *out, rows, 2, out, err);
+}
+
+/* The right side [N, r, W r]: what 1, y and z add to the places of a line, all coordinates of each
+ * place side by side. */
+static ru_status grid_columns(rui_lift *l, uint32_t r, bool align, ru_value_id *out, ru_err *err)
+{
+    ru_value_id x, wide, images, list, turned, part[4], rows[3];
+    const int64_t of = r;
+    ru_attr perm = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = 3};
+    ru_attr axis = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = 1};
+    perm.u.is = (const int64_t[]){0, 2, 1};
+    RU_TRY(rui_lift_node(l, RU_OP_Transpose, l->in, 1, &perm, 1, &turned, err));
+    for (int64_t k = 0; k <= r; k++) { /* [N, 1, r]: of x, y, (z,) 1 */
+        RU_TRY(rui_lift_const_i64s(l, &k, 1, &list, err));
+        RU_TRY(rui_lift_node(l, RU_OP_Gather, (ru_value_id[]){turned, list}, 2, &axis, 1, &part[k],
+                             err));
+    }
+    RU_TRY(coordinate(l, r - 1, align, &x, err));
+    RU_TRY(shaped(l, RU_OP_Reshape, x, (const int64_t[]){-1, 1}, 2, &x, err));
+    RU_TRY(two(l, RU_OP_Mul, x, part[0], &rows[0], err));
+    RU_TRY(two(l, RU_OP_Add, rows[0], part[r], &rows[0], err));
+    RU_TRY(rui_lift_node(l, RU_OP_Shape, &x, 1, NULL, 0, &wide, err));
+    for (uint32_t k = 1; k < r; k++) {
+        RU_TRY(two(l, RU_OP_Expand, part[k], wide, &rows[k], err));
+    }
+    RU_TRY(joined(l, rows, r, 1, out, err));
+    RU_TRY(part_of(l, l->in[1], r + 1, 1, &wide, err));
+    RU_TRY(shaped(l, RU_OP_Mul, wide, &of, 1, &wide, err));
+    RU_TRY(part_of(l, l->in[1], 0, 1, &images, err));
+    RU_TRY(rui_lift_const_i64s(l, &of, 1, &list, err));
+    RU_TRY(joined(l, (ru_value_id[]){images, list, wide}, 3, 0, &wide, err));
+    return two(l, RU_OP_Reshape, *out, wide, out, err);
 }
 
 /* theta [N, r, r + 1] times the coordinates (x, y, .., 1) of each place of an image of `size`
- * [N, C, ..]: [N, .., r] */
+ * [N, C, ..]: [N, .., r]. Places of a line differ in x alone, so that a line is a sum of r lines:
+ * a product of wide rows, where one of a row for each place would have r columns. */
 static ru_status affine_grid(rui_lift *l, ru_err *err)
 {
     RU_TRY(inputs_are(l, 2, err));
     const ru_type *theta = rui_lift_type(l, 0), *size = rui_lift_type(l, 1);
-    int64_t align = rui_lift_take_int(l, "align_corners", 0);
-    int64_t r = theta != NULL && theta->rank == 3 ? theta->dims[1] : 2, one = 1, flat[2] = {-1};
+    const bool align = rui_lift_take_int(l, "align_corners", 0) != 0;
+    int64_t r = theta != NULL && theta->rank == 3 ? theta->dims[1] : 2;
     bool known = theta != NULL && size != NULL;
     if (known && (theta->rank != 3 || (r != 2 && r != 3) || theta->dims[2] != r + 1 ||
                   size->rank != 1 || size->dims[0] != r + 2 || !ru_dtype_is_float(theta->dtype))) {
         return RU_FAIL(err, RU_E_DATA,
                        "expected theta [N, 2, 3] and 4 sizes, or [N, 3, 4] and 5 sizes");
     }
-    ru_value_id space, whole, list, parts[4], grid, turned;
-    ru_attr perm = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = 3};
-    perm.u.is = (const int64_t[]){0, 2, 1};
+    ru_value_id space, images, list, lines, columns, grid;
+    RU_TRY(grid_lines(l, (uint32_t)r, align, &lines, err));
+    RU_TRY(grid_columns(l, (uint32_t)r, align, &columns, err));
+    RU_TRY(two(l, RU_OP_MatMul, lines, columns, &grid, err));
+    RU_TRY(part_of(l, l->in[1], 0, 1, &images, err));
     RU_TRY(part_of(l, l->in[1], 2, r, &space, err));
-    RU_TRY(rui_lift_const_i64s(l, &one, 1, &list, err));
-    RU_TRY(joined(l, (ru_value_id[]){space, list}, 2, 0, &whole, err));
-    for (int64_t d = 0; d <= r; d++) { /* the last axis comes first; last, ones */
-        ru_value_id *to = &parts[d < r ? r - 1 - d : r];
-        RU_TRY(d < r ? coordinate(l, d, (uint32_t)r, align != 0, to, err)
-                     : number(l, 1, l->in[0], to, err));
-        RU_TRY(two(l, RU_OP_Expand, *to, whole, to, err));
-    }
-    RU_TRY(joined(l, parts, (uint32_t)r + 1, r, &grid, err));
-    flat[1] = r + 1;
-    RU_TRY(rui_lift_const_i64s(l, flat, 2, &list, err));
-    RU_TRY(two(l, RU_OP_Reshape, grid, list, &grid, err));
-    RU_TRY(rui_lift_node(l, RU_OP_Transpose, l->in, 1, &perm, 1, &turned, err));
-    RU_TRY(two(l, RU_OP_MatMul, grid, turned, &grid, err));
-    RU_TRY(part_of(l, l->in[1], 0, 1, &whole, err));
     RU_TRY(rui_lift_const_i64s(l, &r, 1, &list, err));
-    RU_TRY(joined(l, (ru_value_id[]){whole, space, list}, 3, 0, &whole, err));
-    return two(l, RU_OP_Reshape, grid, whole, l->out, err);
+    RU_TRY(joined(l, (ru_value_id[]){images, space, list}, 3, 0, &images, err));
+    return two(l, RU_OP_Reshape, grid, images, l->out, err);
 }
 
 static const struct {

@@ -284,59 +284,76 @@ ru_status rui_lower_kern_product(rui_low *lo, const ru_node *n, ru_err *err)
 typedef struct outer_state {
     const ru_kern *k;
     ru_kern_gemm g;
-    int64_t work; /* floats of one thread */
+    int64_t batches, a_step, b_step; /* steps of 0: all share it */
+    int64_t work;                    /* floats of one thread */
 } outer_state;
 
+/* Rows of all batches. */
 static void outer_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
 {
     const outer_state *s = state;
-    ru_kern_gemm g = s->g;
-    g.m = end - begin;
-    g.a = (const float *)bufs[0] + begin * g.a_row;
-    g.b = bufs[1];
-    g.c = (float *)bufs[2] + begin * g.c_row;
-    g.work = own;
-    s->k->gemm(&g);
+    const int64_t m = s->g.m;
+    for (int64_t i = begin, next; i < end; i = next) {
+        const int64_t batch = i / m;
+        next = (batch + 1) * m < end ? (batch + 1) * m : end;
+        ru_kern_gemm g = s->g;
+        g.m = next - i;
+        g.a = (const float *)bufs[0] + batch * s->a_step + i % m * g.a_row;
+        g.b = (const float *)bufs[1] + batch * s->b_step;
+        g.c = (float *)bufs[2] + i * g.c_row;
+        g.work = own;
+        s->k->gemm(&g);
+    }
 }
 
 static ru_status outer_run(void *state, void *const *bufs, const rui_run *run)
 {
     const outer_state *s = state;
     int64_t grain = (rui_kern_grain(s->g.n * s->g.k) + 13) / 14 * 14;
-    rui_kern_for_own(run, outer_part, s, bufs, s->g.m, grain, bufs[3],
+    rui_kern_for_own(run, outer_part, s, bufs, s->batches * s->g.m, grain, bufs[3],
                      s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 
-ru_status rui_lower_kern_outer(rui_low *lo, const ru_node *n, ru_err *err)
+static bool outer_pays(rui_low *lo, const ru_node *n, const mm_call *c, const rui_post *post)
 {
     enum { FEW = 8, WIDE = 64, LARGE = 1 << 16 };
+    const int64_t *rows = c->a_dims + c->nd - 2, *made = c->y_dims + c->nd - 2;
+    return (c->nd == 2 || c->nd == 3) && rows[1] > 0 && rows[1] <= FEW && made[1] >= WIDE &&
+           made[0] >= WIDE && made[0] * made[1] >= LARGE && c->bias.v == 0 && !post->has_act &&
+           !ru_node_has_in(n, 3) && c->store == RU_F32 && result_dtype(lo, c) == RU_F32 &&
+           ru_kern_at(RU_KERN_AVX512) != NULL;
+}
+
+ru_status rui_lower_kern_outer(rui_low *lo, const ru_node *n, ru_err *err)
+{
     (void)err;
     mm_call c = {0};
     rui_post post = {0};
     RU_TRY(mm_call_of(lo, n, &c));
     RU_TRY(rui_post_of_node(lo, n, &post));
-    if (c.nd != 2 || c.a_dims[1] > FEW || c.y_dims[1] < WIDE || c.y_dims[0] < WIDE ||
-        c.y_dims[0] * c.y_dims[1] < LARGE || c.bias.v != 0 || post.has_act ||
-        ru_node_has_in(n, 3) || c.store != RU_F32 || result_dtype(lo, &c) != RU_F32 ||
-        ru_kern_at(RU_KERN_AVX512) == NULL) {
+    if (!outer_pays(lo, n, &c, &post)) {
         return RU_E_UNSUPPORTED;
     }
     outer_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return rui_done(lo);
     }
+    const int d = c.nd - 2; /* of the rows */
     *s = (outer_state){.k = ru_kern_best(),
-                       .g = {.m = c.y_dims[0],
-                             .n = c.y_dims[1],
-                             .k = c.a_dims[1],
-                             .a_row = c.a_str[0],
-                             .a_col = c.a_str[1],
-                             .b_row = c.b_str[0],
-                             .b_col = c.b_str[1],
-                             .c_row = c.y_dims[1],
-                             .alpha = (float)c.alpha}};
-    s->work = (s->k->gemm_work(c.y_dims[0], s->g.n, s->g.k) + 15) / 16 * 16;
+                       .g = {.m = c.y_dims[d],
+                             .n = c.y_dims[d + 1],
+                             .k = c.a_dims[d + 1],
+                             .a_row = c.a_str[d],
+                             .a_col = c.a_str[d + 1],
+                             .b_row = c.b_str[d],
+                             .b_col = c.b_str[d + 1],
+                             .c_row = c.y_dims[d + 1],
+                             .alpha = (float)c.alpha},
+                       .batches = d > 0 ? c.y_dims[0] : 1,
+                       .a_step = d > 0 && c.a_dims[0] > 1 ? c.a_str[0] : 0,
+                       .b_step = d > 0 && c.b_dims[0] > 1 ? c.b_str[0] : 0};
+    s->work = (s->k->gemm_work(s->g.m, s->g.n, s->g.k) + 15) / 16 * 16;
     rui_buf bufs[4] = {rui_in_plain(lo, c.a), rui_in_plain(lo, c.b)};
     bufs[2] = rui_out_plain(lo, c.y);
     bufs[3] = rui_scratch(lo, s->work * rui_threads(lo) * (int64_t)sizeof(float));

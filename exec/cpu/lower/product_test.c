@@ -7,7 +7,7 @@
 /* Over one, two and three axes, with groups, strides, dilations, paddings, places between windows
  * that nothing reaches, bias, activation; `extra`: output_padding. */
 static const struct turned_case {
-    char kernel; /* w: windows; c: columns; o: another */
+    char kernel; /* w: windows; c: columns; p: a product; o: another */
     uint32_t axes;
     int64_t ci, co, groups, x[3], k[3], s[3], d[3], p[6], extra[3];
 } turned_cases[] = {
@@ -35,6 +35,8 @@ static const struct turned_case {
     {'c', 3, 36, 5, 1, {3, 4, 5}, {2, 3, 2}, {2, 1, 2}, {1, 1, 1}, {0, 1, 1, 0, 1, 1}, {0}},
     {'w', 2, 2, 2, 2, {5, 6}, {64, 64}, {32, 32}, {1, 1}, {16, 16, 16, 16}, {0}},
     {'o', 2, 40, 20, 1, {5, 5}, {3, 3}, {2, 2}, {1, 1}, {0}, {0}},
+    {'p', 2, 40, 22, 2, {9, 11}, {1, 1}, {1, 1}, {1, 1}, {0}, {0}},
+    {'p', 1, 70, 61, 1, {201}, {1}, {1}, {1}, {0}, {0}},
 };
 
 static void transposed_convolutions(void **state)
@@ -71,6 +73,8 @@ static void transposed_convolutions(void **state)
         const char *text = ru_exe_print(e, &t.arena);
         assert_int_equal(strstr(text, "kern deconv windows") != NULL, c->kernel == 'w');
         assert_int_equal(strstr(text, "kern deconv columns") != NULL, c->kernel == 'c');
+        bool product = c->kernel == 'p' && ru_kern_at(RU_KERN_AVX512) != NULL;
+        assert_true(!product || strstr(text, "kern conv product") != NULL);
         ru_exe_close(e);
         fast_and_right(&t, 1e-5, name);
     }
@@ -135,6 +139,27 @@ static void convolutions_of_rows(void **state)
         assert_int_equal(strstr(text, "kern conv patches") != NULL, wide && c->kernel == 'c');
         ru_exe_close(e);
         fast_and_right(&t, 1e-5, name);
+    }
+}
+
+/* Of few products, whose right sides, left sides or both are of a batch. */
+static void batches_of_short_sums(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 12; k++) {
+        const int64_t batches = 3, m = 70 + k, n = 951, deep = 1 + k % 4 * 2;
+        net t;
+        net_init(&t);
+        ru_value_id a = k / 4 == 0 ? input(&t, "a", T(F32, m, deep))
+                                   : input(&t, "a", T(F32, k / 4 == 1 ? batches : 1, m, deep));
+        ru_value_id b = input(&t, "b", T(F32, k / 4 == 1 && k % 2 == 1 ? 1 : batches, deep, n));
+        ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_MatMul, a, b, NULL), "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        const bool outer = strstr(ru_exe_print(e, &t.arena), "kern outer") != NULL;
+        assert_int_equal(outer, ru_kern_at(RU_KERN_AVX512) != NULL);
+        ru_exe_close(e);
+        fast_and_right(&t, 1e-5, "batches of short sums");
     }
 }
 
@@ -306,4 +331,4 @@ static void windows_of_bytes(void **state)
 RU_TESTS(exec_product, cmocka_unit_test(windows_of_bytes),
          cmocka_unit_test(parts_of_products_are_the_same), cmocka_unit_test(products_of_any_type),
          cmocka_unit_test(transposed_convolutions), cmocka_unit_test(convolutions_of_rows),
-         cmocka_unit_test(narrow_products))
+         cmocka_unit_test(narrow_products), cmocka_unit_test(batches_of_short_sums))
