@@ -426,7 +426,7 @@ ru_status rui_promise_beside(bench *w)
     uint32_t cores[2];
     core one = {.where = "beside", .cores = 1, .threads = 1, .hidden = "512", .batch = "64"};
     core two = {
-        .where = "beside on two cores", .cores = 2, .threads = 2, .hidden = "512", .batch = "64"};
+        .where = "beside on two cores", .cores = 2, .threads = 2, .hidden = "1024", .batch = "64"};
     core slow = {
         .where = "beside long ops", .cores = 1, .threads = 1, .hidden = "2048", .batch = "256"};
     if (!ru_bench_wants(w->b, "beside") && strncmp(w->b->only, "beside", 6) != 0) {
