@@ -72,6 +72,7 @@ typedef struct rui_app_tells {
     ru_run_report *report;
     bool failed;          /* it could not be opened */
     bool led, followed;   /* in the newest view; ever: another one led */
+    uint32_t epoch;       /* of that view */
     bool muted;           /* the report is another one's now */
     ru_member_info *crew; /* [n_crew] of the newest view; room for crew_max */
     uint32_t n_crew, crew_max;

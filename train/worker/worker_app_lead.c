@@ -183,9 +183,15 @@ void rui_app_viewed(void *self, ru_time now)
     const ru_member *member = ru_node_member(w->shell.timers.node);
     const ru_view *v = ru_member_view(member);
     bool leads = ru_node_is(v->leader, w->shell.id);
+    /* A leader's own views have epochs that follow each other; else another one led meanwhile. */
+    if (leads && w->tells.led && v->epoch > w->tells.epoch + 1) {
+        lead_or_follow(w, false);
+        w->tells.led = false;
+    }
     bool took_over = leads && !w->tells.led && w->tells.n_crew > 0;
     lead_or_follow(w, leads);
     w->tells.led = leads;
+    w->tells.epoch = v->epoch;
     if (leads) {
         tell_changes(w, v, took_over, now);
     }
