@@ -341,17 +341,32 @@ static bool keep_lead(rui_scheduler *s)
     return s->leads;
 }
 
+/* While this process stood still it heard nobody: that time is no silence of theirs. */
+static void forgive(rui_scheduler *s, ru_time now)
+{
+    int64_t still_ns = s->ticked.ns > 0 ? ru_time_since(now, s->ticked) - tick_ns : 0;
+    s->ticked = now;
+    if (still_ns < tick_ns) {
+        return;
+    }
+    s->still_ns += still_ns;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        s->live[k].heard = ru_time_after(s->live[k].heard, still_ns);
+    }
+}
+
 static void on_tick(void *self, uint32_t what, ru_time now)
 {
     rui_scheduler *s = self;
     (void)what;
     ru_loop_timer(s->loop, on_tick, s, 0, ru_time_after(now, tick_ns));
+    forgive(s, now);
     if (!keep_lead(s)) {
         return;
     }
     for (uint32_t k = 0; k < s->book.n_nodes; k++) {
         rui_live *l = &s->live[k];
-        ru_time heard = l->known ? l->heard : s->opened;
+        ru_time heard = l->known ? l->heard : ru_time_after(s->opened, s->still_ns);
         if (s->book.nodes[k].slots > 0 && ru_time_since(now, heard) > s->opt->silent_ns) {
             ru_log(RU_LOG_WARN, "cluster", "node_lost", "%s is silent; its jobs go on without it",
                    s->book.nodes[k].name);

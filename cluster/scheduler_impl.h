@@ -50,8 +50,9 @@ typedef struct rui_scheduler {
     bool leads;                /* else nothing can be made durable, so nobody is told anything */
     ru_status lead;            /* of the last try to lead */
     ru_err *err;               /* of who waits for the lead */
-    ru_time opened;
-    int64_t opened_at_ns; /* on the cluster's clock */
+    ru_time opened, ticked;    /* ticked: last looked at what is due */
+    int64_t still_ns;          /* since it opened it stood still for so long */
+    int64_t opened_at_ns;      /* on the cluster's clock */
     ru_time planned, copy_at;
     int64_t copied_seq; /* the last event in the copy of the journal, or in one that failed */
     int64_t gap_ns;     /* least time between plans: four times what the last one took */

@@ -81,10 +81,20 @@ kill -CONT "$agent"
 until_is "the job does not go on" '"state":"runs".*"workers":2,' ps
 if grep -q '"generation":1,' out; then fail "the job goes on with workers that nobody saw: $(cat out)"; fi
 until_step "$before"
+# A scheduler that stood still for longer than `silent` gives no node up.
+cluster ps --json >out
+began=$(grep -o '"generation":[0-9]*' out)
+scheduler=$(pid_of fz/run/scheduler.pid)
+kill -STOP "$scheduler"
+sleep 14
+kill -CONT "$scheduler"
+until_step "$(steps | tail -1)"
+until_is "the job changed with its scheduler" "\"state\":\"runs\".*\"workers\":2,.*$began," ps
+if grep -q node_lost <<<"$(tail -n +$(($(grep -n node_lost fz/log/scheduler | head -1 | cut -d: -f1) + 1)) fz/log/scheduler)"; then fail "a scheduler that stood still gave a node up"; fi
 cluster cancel 1 >/dev/null
 until_is "the job does not end" '"state":"cancelled"' ps
 steps >steps
 [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
 cluster down
-[[ $failed -ne 0 ]] || echo "ok: an agent that was frozen"
+[[ $failed -ne 0 ]] || echo "ok: an agent that was frozen, and a scheduler"
 exit $failed
