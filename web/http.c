@@ -14,6 +14,8 @@ enum { CONNS = 32, SILENT_S = 10, BODY_S = 60, HEAD_BYTES = 16 << 10 };
 #define BODY_BYTES   (INT64_C(64) << 20)
 #define STREAM_BYTES (INT64_C(256) << 10)
 #define SWEEP_NS     INT64_C(1000000000)
+#define CALM_NS      INT64_C(250000000)  /* without runs of several requests; then they are */
+#define FORGET_NS    INT64_C(4000000000) /* forgotten in this time */
 
 static ru_status load(ru_http *h, ru_err *err)
 {
@@ -167,8 +169,27 @@ static void on_time(void *self, uint32_t what, ru_time now);
 static void on_sweep(void *self, uint32_t what, ru_time now);
 static void on_hold(void *self, uint32_t what, ru_time now);
 
+/* After a rush it would make requests seem late that are not. */
+rui_http_pace rui_http_pace_at(const rui_http_pace *p, ru_time now)
+{
+    int64_t calm_ns = ru_time_since(now, p->at) - CALM_NS;
+    double left = calm_ns <= 0 ? 1 : calm_ns < FORGET_NS ? 1 - (double)calm_ns / FORGET_NS : 0;
+    return (rui_http_pace){.turn_ns = (int64_t)(left * (double)p->turn_ns),
+                           .wait_ns = (int64_t)(left * (double)p->wait_ns),
+                           .at = p->at};
+}
+
 /* Steps up and down, by how many are to be longer: a run that lost its core to others counts once.
  */
+void rui_http_pace_learn(rui_http_pace *p, int64_t took_ns, uint32_t n, ru_time now)
+{
+    *p = rui_http_pace_at(p, now);
+    int64_t each = took_ns / n, step = p->turn_ns / 32 + 1, wait_step = p->wait_ns / 16 + 1000;
+    p->turn_ns = p->turn_ns == 0 ? each : p->turn_ns + (each > p->turn_ns ? step : -step);
+    p->wait_ns += took_ns > p->wait_ns ? wait_step : -wait_step / 19;
+    p->at = now;
+}
+
 static void run(ru_http *h)
 {
     h->ran_before = h->ran;
@@ -177,10 +198,8 @@ static void run(ru_http *h)
     (void)h->run(h->daemon);
     uint32_t n = h->n_began < h->n_over ? h->n_began : h->n_over;
     if (n >= RUI_HTTP_TURN) {
-        int64_t took = ru_time_since(ru_clock_now(), h->ran), each = took / n;
-        int64_t step = h->turn_ns / 32 + 1, wait_step = h->wait_ns / 16 + 1000;
-        h->turn_ns = h->turn_ns == 0 ? each : h->turn_ns + (each > h->turn_ns ? step : -step);
-        h->wait_ns += took > h->wait_ns ? wait_step : -wait_step / 19;
+        ru_time now = ru_clock_now();
+        rui_http_pace_learn(&h->pace, ru_time_since(now, h->ran), n, now);
     }
 }
 
@@ -369,8 +388,9 @@ const char *ru_http_address(const ru_http *h)
 
 void ru_http_turn(const ru_http *h, int64_t *each_ns, int64_t *wait_ns)
 {
-    *each_ns = h->turn_ns;
-    *wait_ns = h->wait_ns;
+    rui_http_pace lately = rui_http_pace_at(&h->pace, ru_clock_now());
+    *each_ns = lately.turn_ns;
+    *wait_ns = lately.wait_ns;
 }
 
 #else /* built without the library */

@@ -83,6 +83,13 @@ typedef struct rui_http_conn {
     bool ended;         /* by the server */
 } rui_http_conn;
 
+/* What a request takes of a run of the library, by the median, and the 95th percentile of what runs
+ * take. Learned from runs of several requests, and forgotten when there are none. */
+typedef struct rui_http_pace {
+    int64_t turn_ns, wait_ns;
+    ru_time at; /* of the last such run */
+} rui_http_pace;
+
 struct ru_http {
     ru_http_options opt;
     char address[RU_HTTP_ADDRESS_MAX];
@@ -99,7 +106,7 @@ struct ru_http {
     uint32_t runs;                   /* of the library until nothing moves without an event */
     ru_time ran, ran_before;         /* when its last two runs began */
     uint32_t n_began, n_over;        /* requests of the last run */
-    int64_t turn_ns, wait_ns;
+    rui_http_pace pace;
     struct MHD_Response *full[RUI_HTTP_FULL]; /* refusals that many get, by Retry-After; or NULL */
     char full_text[160];                      /* their sentence */
     int64_t full_bytes;                       /* of the body of each */
@@ -115,6 +122,8 @@ enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, const char *p
 void rui_http_sentence(const ru_http *h, const char *path, uint32_t status, const char *sentence,
                        ru_text *t);
 enum { RUI_HTTP_TURN = 8 }; /* requests of a run that say what one takes */
+void rui_http_pace_learn(rui_http_pace *p, int64_t took_ns, uint32_t n, ru_time now);
+rui_http_pace rui_http_pace_at(const rui_http_pace *p, ru_time now);
 enum { RUI_HTTP_SENTENCE_BYTES = 6 * RU_ERR_TEXT_MAX + 96 }; /* of it at most */
 void rui_http_soon(ru_http *h);                              /* the library runs again soon */
 

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "test/test.h"
+#include "web/http_impl.h"
 
 enum { KEPT_MAX = 16, ROUNDS = 400 };
 
@@ -672,8 +673,35 @@ static void one_end_of_a_body(void **state)
     close_all(&w);
 }
 
-RU_TESTS(web_http, cmocka_unit_test(one_end_of_a_body), cmocka_unit_test(answers_late_and_in_spans),
-         cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
+/* What runs took in a rush does not count seconds later. */
+static void a_rush_is_forgotten(void **state)
+{
+    (void)state;
+#ifdef RU_HAS_MHD
+    enum { RUNS = 1000, TOOK_NS = 4000000 };
+    rui_http_pace p = {0};
+    ru_time now = {1};
+    for (uint32_t k = 0; k < RUNS; k++) {
+        now = ru_time_after(now, TOOK_NS);
+        rui_http_pace_learn(&p, TOOK_NS, 16, now);
+    }
+    assert_in_range(p.turn_ns, TOOK_NS / 16 * 9 / 10, TOOK_NS / 16 * 11 / 10);
+    assert_in_range(p.wait_ns, TOOK_NS * 9 / 10, TOOK_NS * 11 / 10);
+    rui_http_pace soon = rui_http_pace_at(&p, ru_time_after(now, TOOK_NS));
+    assert_true(soon.turn_ns == p.turn_ns && soon.wait_ns == p.wait_ns);
+    rui_http_pace later = rui_http_pace_at(&p, ru_time_after(now, INT64_C(2000000000)));
+    assert_in_range(later.wait_ns, p.wait_ns / 2, p.wait_ns * 2 / 3);
+    rui_http_pace calm = rui_http_pace_at(&p, ru_time_after(now, INT64_C(5000000000)));
+    assert_true(calm.turn_ns == 0 && calm.wait_ns == 0);
+    now = ru_time_after(now, INT64_C(5000000000));
+    rui_http_pace_learn(&p, 160000, 16, now); /* another rush begins anew */
+    assert_true(p.turn_ns == 10000 && p.wait_ns < 10000);
+#endif
+}
+
+RU_TESTS(web_http, cmocka_unit_test(a_rush_is_forgotten), cmocka_unit_test(one_end_of_a_body),
+         cmocka_unit_test(answers_late_and_in_spans), cmocka_unit_test(sees_a_client_leave),
+         cmocka_unit_test(answers_who_sends_no_more),
          cmocka_unit_test(reads_what_came_before_the_end),
          cmocka_unit_test(an_end_that_comes_with_requests_is_seen),
          cmocka_unit_test(knows_when_a_slow_body_came), cmocka_unit_test(a_fourth_may_send_no_more),
