@@ -8,7 +8,9 @@
 #include "bench/bench.h"
 #include "bench/serve/bench_serve.h"
 #include "bench/serve/load.h"
+#include "env/clock.h"
 #include "env/file/file.h"
+#include "env/process/memory.h"
 #include "env/process/process.h"
 
 enum { CONTEXT = 256, PROMPT = 16 };
@@ -34,11 +36,14 @@ static const char CTRANSLATE2[] =
 static const char LLAMA_CPP[] =
     "python3 with llama-cpp-python, gguf and safetensors is not installed (pip install "
     "llama-cpp-python gguf safetensors)";
+/* What one thread reads of memory, over the bytes of weights that a token needs. */
+static const char READS[] = "reads of memory";
 static const peer small[] = {{"transformers", TRANSFORMERS, {2.5, 2.5}}};
 static const peer large[] = {{"transformers", TRANSFORMERS, {1.1, 1.5}},
                              {"ctranslate2", CTRANSLATE2, {1, 1}},
                              {"llama.cpp", LLAMA_CPP, {1, 1}},
-                             {"f32", NULL, {1.6, 1.6}}};
+                             {"f32", NULL, {1.6, 1.6}},
+                             {READS, NULL, {0.8, 0}}};
 static const shape shapes[] = {
     {"gpt 4x256", 4, 4, 256, 256, 64, small, RU_ARRAY_LEN(small)},
     {"gpt2 small", 12, 12, 768, 50257, 32, large, RU_ARRAY_LEN(large)},
@@ -167,6 +172,39 @@ static ru_status of_peer(sides *s, uint32_t texts, double *rate)
     return RU_OK;
 }
 
+/* Tokens a second if a token took no more than to read its weights. Of the embeddings it needs a
+ * line. */
+static ru_status of_reads(sides *s, double *rate)
+{
+    enum { MB = 1 << 20, WORDS = 64 * MB, PASSES = 3 };
+    ru_in_file file;
+    RU_TRY(ru_in_open(s->weights, &file, s->err));
+    double bytes = (double)(file.size_bytes - (s->shape->vocab + CONTEXT) * s->shape->width * 4);
+    ru_in_close(&file);
+    volatile uint64_t kept = 0;
+    uint64_t *x = ru_memory_map((int64_t)WORDS * 8);
+    if (x == NULL) {
+        return RU_FAIL(s->err, RU_E_MEM, "no memory to read");
+    }
+    memset(x, 1, (size_t)WORDS * 8);
+    double best = 0;
+    for (int pass = 0; pass < PASSES; pass++) {
+        uint64_t sum[8] = {0};
+        ru_time from = ru_clock_now();
+        for (int64_t i = 0; i < WORDS; i += 8) {
+            for (int k = 0; k < 8; k++) {
+                sum[k] += x[i + k];
+            }
+        }
+        double s_per = (double)ru_time_since(ru_clock_now(), from) * 1e-9;
+        kept += sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+        best = (double)WORDS * 8 / s_per > best ? (double)WORDS * 8 / s_per : best;
+    }
+    ru_memory_unmap(x, (int64_t)WORDS * 8);
+    *rate = best / bytes;
+    return RU_OK;
+}
+
 static ru_status row(sides *s, const peer *p, uint32_t which, const char *name)
 {
     double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX] = {0};
@@ -174,11 +212,13 @@ static ru_status row(sides *s, const peer *p, uint32_t which, const char *name)
     ru_bench_row r = {.name = name, .unit = "tokens/s", .goal = p->goal[which], .peer = p->name};
     for (uint32_t k = 0; k < s->rounds; k++) {
         RU_TRY(served(s, &s->we, texts, &ours[k]));
-        RU_TRY(s->they.process != NULL ? of_peer(s, texts, &theirs[k]) : RU_OK);
+        RU_TRY(p->name == READS          ? of_reads(s, &theirs[k])
+               : s->they.process != NULL ? of_peer(s, texts, &theirs[k])
+                                         : RU_OK);
     }
     r.ours = ru_bench_stat_of(ours, s->rounds);
     r.missing = s->they.process == NULL ? p->install : NULL;
-    if (s->they.process != NULL) {
+    if (s->they.process != NULL || p->name == READS) {
         r.theirs = ru_bench_stat_of(theirs, s->rounds);
     }
     return ru_bench_add(s->b, &r, s->err);
@@ -186,15 +226,16 @@ static ru_status row(sides *s, const peer *p, uint32_t which, const char *name)
 
 static ru_status beside(sides *s, const peer *p, const char *const name[2])
 {
-    bool own = p->install == NULL;
+    bool own = p->install == NULL && p->name != READS;
     ru_status st = begin(s, own ? "bf16" : "f32", &s->we);
     if (st == RU_OK && own) {
         st = begin(s, "f32", &s->they);
-    } else if (st == RU_OK) {
+    } else if (st == RU_OK && p->name != READS) {
         (void)begin_peer(s, p);
     }
     for (uint32_t k = 0; st == RU_OK && k < 2; k++) {
-        st = ru_bench_wants(s->b, name[k]) ? row(s, p, k, name[k]) : RU_OK;
+        bool none = p->name == READS && p->goal[k] == 0;
+        st = ru_bench_wants(s->b, name[k]) && !none ? row(s, p, k, name[k]) : RU_OK;
     }
     rui_side_end(&s->we);
     rui_side_end(&s->they);
@@ -208,7 +249,7 @@ ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_er
         bool made = false;
         for (uint32_t k = 0; k < shapes[i].n_peers; k++) {
             const peer *p = &shapes[i].peers[k];
-            const char *own = p->install == NULL ? " bf16" : "";
+            const char *own = p->install == NULL && p->name != READS ? " bf16" : "";
             const char *name[2];
             for (uint32_t n = 0; n < 2; n++) {
                 name[n] = ru_arena_printf(b->arena, "%s%s, %s, beside %s", shapes[i].name, own,
