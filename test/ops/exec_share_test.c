@@ -410,6 +410,96 @@ static void old_weights_stay_until_they_are_copied(void **state)
     close_rig(&r);
 }
 
+/* Images through a convolution and a pool, 32 lines of each sample through a product. */
+typedef struct sampled {
+    ru_graph g;
+    ru_value_id in[2], out[2];
+    ru_exe *exe;
+} sampled;
+
+enum { SIDE = 20, LINES = 32, WIDE = 48 };
+
+static void open_sampled(sampled *s, int64_t n, ru_arena *a, const float *weights, ru_exe *share)
+{
+    ru_err err = {0};
+    ru_build b;
+    assert_ok(ru_graph_init(&s->g, a, "sampled", &err), err);
+    ru_build_init(&b, &s->g);
+    s->in[0] = ru_build_input(&b, "x", ru_type_make(RU_F32, 4, (int64_t[]){n, 1, SIDE, SIDE}));
+    s->in[1] = ru_build_input(&b, "t", ru_type_make(RU_F32, 3, (int64_t[]){n, LINES, WIDE}));
+    ru_value_id w = ru_build_const(&b, ru_type_make(RU_F32, 4, (int64_t[]){16, 1, 5, 5}), weights);
+    ru_value_id v = ru_build_const(&b, ru_type_make(RU_F32, 2, (int64_t[]){WIDE, WIDE}), weights);
+    ru_value_id y =
+        ru_build_op2(&b, RU_OP_Conv, s->in[0], w,
+                     (ru_attr[]){RU_AIS(kernel_shape, ((int64_t[]){5, 5}), 2), RU_A_END});
+    y = ru_build_op1(&b, RU_OP_Relu, y, NULL);
+    s->out[0] = ru_build_op1(&b, RU_OP_MaxPool, y,
+                             (ru_attr[]){RU_AIS(kernel_shape, ((int64_t[]){2, 2}), 2),
+                                         RU_AIS(strides, ((int64_t[]){2, 2}), 2), RU_A_END});
+    s->out[1] = ru_build_op2(&b, RU_OP_MatMul, s->in[1], v, NULL);
+    ru_build_output(&b, s->out[0], "y");
+    ru_build_output(&b, s->out[1], "z");
+    assert_ok(ru_build_finish(&b, &err), err);
+    assert_ok(ru_exe_open(&s->g, &(ru_exe_options){.threads = 1, .share = share}, &s->exe, &err),
+              err);
+}
+
+/* Input `which` of the samples from `first` on. */
+static void feed_sampled(const sampled *s, uint32_t which, int64_t first)
+{
+    const ru_type *t = &ru_graph_value(&s->g, s->in[which])->type;
+    int64_t each = ru_type_count(t) / t->dims[0];
+    float *x = ru_exe_input(s->exe, s->in[which]);
+    for (int64_t i = 0; i < t->dims[0] * each; i++) {
+        x[i] = (float)sin((double)(first * each + i));
+    }
+}
+
+/* Executables of many samples beside others run a kernel for four of them several times. */
+static void many_samples_run_in_parts(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 12 };
+    ru_arena a;
+    ru_err err = {0};
+    sampled one = {0}, four = {0}, many = {0};
+    ru_arena_init(&a, 0);
+    float *weights = ru_arena_alloc(&a, WIDE * WIDE * 4, 64);
+    for (int64_t i = 0; i < WIDE * WIDE; i++) {
+        weights[i] = (float)cos((double)(i * 3)) / 8;
+    }
+    open_sampled(&one, 1, &a, weights, NULL);
+    open_sampled(&four, 4, &a, weights, one.exe);
+    open_sampled(&many, SAMPLES, &a, weights, four.exe);
+    const char *const text[] = {ru_exe_print(four.exe, &a), ru_exe_print(many.exe, &a)};
+    assert_null(strstr(text[0], " times"));
+    for (uint32_t k = 0; k < 3; k++) {
+        static const char *const what[] = {"dnnl conv", "dnnl pool", "dnnl matmul"};
+        const char *at = strstr(text[1], what[k]);
+        assert_true(at == NULL || strncmp(strchr(at, ','), ", 3 times", 9) == 0);
+    }
+    feed_sampled(&many, 0, 0);
+    feed_sampled(&many, 1, 0);
+    assert_ok(ru_exe_run(many.exe, NULL, &err), err);
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        feed_sampled(&one, 0, i);
+        feed_sampled(&one, 1, i);
+        assert_ok(ru_exe_run(one.exe, NULL, &err), err);
+        for (uint32_t k = 0; k < 2; k++) {
+            int64_t n = ru_type_count(&ru_graph_value(&one.g, one.out[k])->type);
+            const float *x = ru_exe_output(one.exe, one.out[k]);
+            const float *y = (const float *)ru_exe_output(many.exe, many.out[k]) + i * n;
+            for (int64_t j = 0; j < n; j++) {
+                assert_true(fabsf(x[j] - y[j]) <= 1e-5f);
+            }
+        }
+    }
+    ru_exe_close(many.exe);
+    ru_exe_close(four.exe);
+    ru_exe_close(one.exe);
+    ru_arena_fini(&a);
+}
+
 static void what_cannot_be_shared_is_named(void **state)
 {
     (void)state;
@@ -433,4 +523,5 @@ RU_TESTS(test_exec_share, cmocka_unit_test(twins_have_one_set_of_weights),
          cmocka_unit_test(evaluation_reads_what_training_updates),
          cmocka_unit_test(old_weights_stay_until_they_are_copied),
          cmocka_unit_test(micro_batches_in_flight_give_the_step),
+         cmocka_unit_test(many_samples_run_in_parts),
          cmocka_unit_test(what_cannot_be_shared_is_named))

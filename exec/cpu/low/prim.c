@@ -7,6 +7,8 @@
 typedef struct prim_state {
     const rui_dnnl *nn;
     dnnl_primitive_t prim;
+    uint32_t times;
+    int64_t src_step, dst_step; /* bytes, where times > 1 */
     int n_args;
     dnnl_exec_arg_t args[];
 } prim_state;
@@ -16,6 +18,27 @@ static ru_status prim_run(void *state, void *const *bufs, const rui_run *run)
     (void)bufs;
     const prim_state *s = state;
     dnnl_status_t st = s->nn->primitive_execute(s->prim, run->stream, s->n_args, s->args);
+    return RU_LIKELY(st == dnnl_success)
+               ? RU_OK
+               : RU_FAIL(run->err, RU_E_BUG, "oneDNN: %s", rui_dnnl_status_name(st));
+}
+
+static ru_status prim_run_parts(void *state, void *const *bufs, const rui_run *run)
+{
+    const prim_state *s = state;
+    dnnl_status_t st = dnnl_success;
+    for (uint32_t t = 0; t < s->times && st == dnnl_success; t++) {
+        for (int k = 0; k < s->n_args && st == dnnl_success; k++) {
+            int64_t step = s->args[k].arg == DNNL_ARG_SRC   ? s->src_step
+                           : s->args[k].arg == DNNL_ARG_DST ? s->dst_step
+                                                            : 0;
+            st = step > 0
+                     ? s->nn->memory_set_data_handle(s->args[k].memory, (char *)bufs[k] + t * step)
+                     : st;
+        }
+        st = st == dnnl_success ? s->nn->primitive_execute(s->prim, run->stream, s->n_args, s->args)
+                                : st;
+    }
     return RU_LIKELY(st == dnnl_success)
                ? RU_OK
                : RU_FAIL(run->err, RU_E_BUG, "oneDNN: %s", rui_dnnl_status_name(st));
@@ -221,6 +244,14 @@ dnnl_memory_desc_t rui_md_vec(rui_low *lo, int64_t n, dnnl_data_type_t dt)
     return rui_md_plain(lo, 1, &n, dt);
 }
 
+/* `times` of them behind each other. */
+static dnnl_memory_desc_t repeated(dnnl_memory_desc_t md, int64_t times)
+{
+    md.dims[0] *= times;
+    md.padded_dims[0] *= times;
+    return md;
+}
+
 /* -- steps
  * ------------------------------------------------------------------------------------------ */
 
@@ -230,6 +261,15 @@ void rui_prim_begin(rui_prim *p, rui_low *lo, dnnl_primitive_desc_t pd_take)
     p->pd = pd_take;
     p->n_args = 0;
     p->prep = false;
+    p->times = 1;
+}
+
+/* Where the value of an argument stands: all parts of it. */
+static const rui_layout *layout_of(const rui_prim *p, int arg, const dnnl_memory_desc_t *as)
+{
+    bool parts = p->times > 1 && (arg == DNNL_ARG_SRC || arg == DNNL_ARG_DST);
+    dnnl_memory_desc_t all = parts ? repeated(*as, p->times) : *as;
+    return rui_layout_md(p->lo, &all);
 }
 
 static dnnl_memory_desc_t md_of(const rui_prim *p, int arg, const dnnl_memory_desc_t *given)
@@ -249,7 +289,7 @@ void rui_prim_in(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *
 {
     if (v.v != 0) {
         dnnl_memory_desc_t as = md_of(p, arg, md);
-        rui_prim_buf(p, arg, rui_in(p->lo, v, rui_layout_md(p->lo, &as)), &as);
+        rui_prim_buf(p, arg, rui_in(p->lo, v, layout_of(p, arg, &as)), &as);
     }
 }
 
@@ -257,7 +297,7 @@ void rui_prim_out(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t 
 {
     if (v.v != 0) {
         dnnl_memory_desc_t as = md_of(p, arg, md);
-        rui_prim_buf(p, arg, rui_out(p->lo, v, rui_layout_md(p->lo, &as)), &as);
+        rui_prim_buf(p, arg, rui_out(p->lo, v, layout_of(p, arg, &as)), &as);
     }
 }
 
@@ -269,6 +309,9 @@ static dnnl_status_t prim_make(rui_prim *p, prim_state *s)
         s->args[k].arg = p->args[k].arg;
         st = nn->memory_create(&s->args[k].memory, &p->args[k].md, nn->engine, DNNL_MEMORY_NONE);
         s->n_args = (int)k + 1;
+        int64_t bytes = (int64_t)nn->memory_desc_get_size(&p->args[k].md);
+        s->src_step = p->args[k].arg == DNNL_ARG_SRC ? bytes : s->src_step;
+        s->dst_step = p->args[k].arg == DNNL_ARG_DST ? bytes : s->dst_step;
     }
     nn->primitives++;
     return st;
@@ -290,8 +333,12 @@ ru_status rui_prim_emit(rui_prim *p, const char *what)
         bufs[k] = p->args[k].buf;
     }
     s->nn = rui_nn(lo);
+    s->times = p->times;
     dnnl_status_t st = prim_make(p, s);
     const char *name = rui_keep_printf(lo, "dnnl %s %s", what, rui_pd_name(lo, p->pd));
+    if (p->times > 1) {
+        name = rui_keep_printf(lo, "%s, %u times", name, p->times);
+    }
     rui_pd_free(lo, p->pd);
     p->pd = NULL;
     if (st != dnnl_success) {
@@ -300,7 +347,7 @@ ru_status rui_prim_emit(rui_prim *p, const char *what)
                         rui_dnnl_status_name(st));
     }
     const rui_step step = {.kernel = name,
-                           .fn = prim_run,
+                           .fn = p->times > 1 ? prim_run_parts : prim_run,
                            .state = s,
                            .bufs = bufs,
                            .n_bufs = p->n_args,

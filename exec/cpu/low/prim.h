@@ -20,7 +20,9 @@ typedef struct rui_prim {
     dnnl_primitive_desc_t pd;
     rui_arg args[RUI_PRIM_ARGS_MAX];
     uint32_t n_args;
-    bool prep; /* once, before the first run: all operands frozen; set after rui_prim_begin */
+    bool prep;      /* once, before the first run: all operands frozen; set after rui_prim_begin */
+    uint32_t times; /* the primitive runs so often, over that many parts of its source and result,
+                       along their first dimension; set after rui_prim_begin */
 } rui_prim;
 
 /* Fused element-wise function of an output; kind RUI_ACT_NONE: nothing. */

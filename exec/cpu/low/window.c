@@ -138,3 +138,31 @@ bool rui_leaves(const rui_low *lo, const ru_node *n)
     }
     return rui_uses(lo, v) == 1 && reader == NULL;
 }
+
+void rui_window_images(rui_window *w, int64_t n)
+{
+    w->n = w->x_dims[0] = w->y_dims[0] = n;
+}
+
+int64_t rui_part_images(const rui_low *lo, int64_t n)
+{
+    enum { PART = 4 };
+    bool parts = rui_options(lo)->share != NULL && rui_inference(lo) && rui_threads(lo) == 1;
+    return parts && n > PART && n % PART == 0 ? PART : n;
+}
+
+static bool stands_apart(rui_low *lo, const_dnnl_primitive_desc_t pd, int arg, int64_t times)
+{
+    dnnl_memory_desc_t md = rui_pd_md(lo, pd, arg), all = md;
+    all.dims[0] *= times;
+    all.padded_dims[0] *= times;
+    const rui_dnnl *nn = rui_nn(lo);
+    return md.format_kind == dnnl_blocked &&
+           memcmp(md.dims, md.padded_dims, (size_t)md.ndims * sizeof md.dims[0]) == 0 &&
+           nn->memory_desc_get_size(&all) == (size_t)times * nn->memory_desc_get_size(&md);
+}
+
+bool rui_pd_repeats(rui_low *lo, const_dnnl_primitive_desc_t pd, int64_t times)
+{
+    return stands_apart(lo, pd, DNNL_ARG_SRC, times) && stands_apart(lo, pd, DNNL_ARG_DST, times);
+}

@@ -55,6 +55,36 @@ dnnl_primitive_desc_t rui_conv_fwd(rui_low *lo, const rui_conv *c, dnnl_alg_kind
     return pd;
 }
 
+static dnnl_primitive_desc_t fwd_of(rui_low *lo, rui_conv *c, bool *fused)
+{
+    dnnl_primitive_desc_t pd = rui_conv_fwd(lo, c, rui_conv_alg(lo, RUI_CONV_FWD, c), fused);
+    /* what "auto" or a kept choice names may not exist with these post-ops */
+    return pd != NULL ? pd : rui_conv_fwd(lo, c, dnnl_convolution_direct, fused);
+}
+
+/* For some of the images, `times` times; NULL: for all. */
+static dnnl_primitive_desc_t fwd_of_parts(rui_low *lo, rui_conv *c, int64_t weights_bytes,
+                                          bool *fused, uint32_t *times)
+{
+    enum { NEAR = 256 << 10 }; /* weights that stay in a near cache from one part to the next */
+    int64_t n = c->w.n, part = rui_part_images(lo, n);
+    bool was = *fused;
+    *times = 1;
+    if (part == n || c->post.sum || weights_bytes > NEAR) {
+        return NULL;
+    }
+    rui_window_images(&c->w, part);
+    dnnl_primitive_desc_t pd = fwd_of(lo, c, fused);
+    if (pd != NULL && rui_pd_repeats(lo, pd, n / part)) {
+        *times = (uint32_t)(n / part);
+        return pd;
+    }
+    rui_pd_free(lo, pd);
+    rui_window_images(&c->w, n);
+    *fused = was;
+    return NULL;
+}
+
 ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -66,15 +96,16 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
         return RU_E_UNSUPPORTED;
     }
     c.post.sum = ru_node_has_in(n, 3);
-    dnnl_primitive_desc_t pd = rui_conv_fwd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c), &fused);
-    if (pd == NULL) { /* what "auto" or a kept choice names may not exist with these post-ops */
-        pd = rui_conv_fwd(lo, &c, dnnl_convolution_direct, &fused);
-    }
+    uint32_t times;
+    int64_t weights_bytes = ru_type_bytes(rui_type(lo, n->in[1]));
+    dnnl_primitive_desc_t pd = fwd_of_parts(lo, &c, weights_bytes, &fused, &times);
+    pd = pd != NULL ? pd : fwd_of(lo, &c, &fused);
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
+    p.times = times;
     rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], NULL);
     rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], NULL);
     if (c.bias) {

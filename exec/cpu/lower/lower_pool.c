@@ -70,6 +70,14 @@ static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const pool_call *c, const dnnl_
     return rui_pd_make(lo, st, &d, NULL);
 }
 
+static dnnl_primitive_desc_t of_images(rui_low *lo, pool_call *c, dnnl_memory_desc_t *x, int64_t n,
+                                       bool train)
+{
+    rui_window_images(&c->w, n);
+    x->dims[0] = x->padded_dims[0] = n;
+    return fwd_pd(lo, c, x, train);
+}
+
 ru_status rui_lower_dnnl_pool(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -81,7 +89,13 @@ ru_status rui_lower_dnnl_pool(rui_low *lo, const ru_node *n, ru_err *err)
     c.dt = rui_dnnl_type(rui_store_dtype(lo, n->in[0]));
     dnnl_memory_desc_t x = standing_md(lo, n->in[0], &c);
     bool train = is_max(n->op) && !rui_inference(lo);
-    dnnl_primitive_desc_t pd = rui_pd_fast(lo, fwd_pd(lo, &c, &x, train));
+    int64_t images = c.w.n, part = rui_part_images(lo, images);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, of_images(lo, &c, &x, part, train));
+    if (pd != NULL && part < images && !rui_pd_repeats(lo, pd, images / part)) {
+        rui_pd_free(lo, pd);
+        part = images;
+        pd = rui_pd_fast(lo, of_images(lo, &c, &x, part, train));
+    }
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
@@ -89,6 +103,7 @@ ru_status rui_lower_dnnl_pool(rui_low *lo, const ru_node *n, ru_err *err)
     dnnl_memory_desc_t ws = rui_pd_md(lo, pd, DNNL_ARG_WORKSPACE);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
+    p.times = (uint32_t)(images / part);
     rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
     rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
     if (train && ws.ndims != 0) {

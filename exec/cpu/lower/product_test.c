@@ -193,6 +193,53 @@ static void narrow_products(void **state)
     }
 }
 
+/* Executables of one sample and of some beside it read weights that are packed once. */
+static void samples_share_packed_weights(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{256, 300}, {10, 256}, {37, 33}, {530, 260}};
+    static const int64_t samples[] = {1, 2, 3, 7, 14, 16, 23, 32, 33};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 4; k++) {
+        const int64_t n = shapes[k / 4][0], d = shapes[k / 4][1];
+        const bool turned = k % 2 == 1, relu = k / 2 % 2 == 1;
+        float *data = NULL, *more = NULL;
+        net nets[RU_ARRAY_LEN(samples)];
+        ru_exe *exes[RU_ARRAY_LEN(samples)];
+        for (uint32_t i = 0; i < RU_ARRAY_LEN(samples); i++) {
+            net *t = &nets[i];
+            net_init(t);
+            data = i > 0 ? data : ru_arena_alloc(&t->arena, n * d * 4, 64);
+            more = i > 0 ? more : ru_arena_alloc(&t->arena, n * 4, 64);
+            for (int64_t j = 0; i == 0 && j < n * d; j++) {
+                data[j] = noise(7, j) * 0.1f;
+                more[j % n] = noise(8, j % n);
+            }
+            ru_value_id x = input(t, "x", T(F32, samples[i], d));
+            ru_value_id w = ru_build_const(&t->b, turned ? T(F32, n, d) : T(F32, d, n), data);
+            ru_value_id b = relu ? ru_build_const(&t->b, T(F32, n), more) : (ru_value_id){0};
+            const ru_attr attrs[] = {RU_AI(transB, turned), RU_A_END};
+            ru_value_id y = ru_build_op3(&t->b, RU_OP_Gemm, x, w, b, attrs);
+            ru_build_output(&t->b, relu ? ru_build_op1(&t->b, RU_OP_Relu, y, NULL) : y, "y");
+            assert_ok(ru_build_finish(&t->b, &t->err), t->err);
+            exes[i] = open_on(
+                t,
+                (ru_exe_options){.threads = 1, .once = true, .share = i > 0 ? exes[i - 1] : NULL});
+            ru_exe *ref = open_on(t, (ru_exe_options){.device = RU_DEVICE_REF, .threads = 1});
+            same_output(t, exes[i], ref, t->g.outputs[0], 1e-5, "samples");
+            ru_exe_close(ref);
+            ru_exe_stats stats;
+            ru_exe_stats_get(exes[i], &stats);
+            const bool own = strstr(ru_exe_print(exes[i], &t->arena), "kern samples") != NULL;
+            assert_int_equal(own, ru_kern_at(RU_KERN_AVX512) != NULL && samples[i] <= 32);
+            assert_true(!own || (i == 0 ? stats.const_bytes >= n * d * 4 : stats.const_bytes == 0));
+        }
+        for (uint32_t i = RU_ARRAY_LEN(samples); i-- > 0;) {
+            ru_exe_close(exes[i]);
+            ru_arena_fini(&nets[i].arena);
+        }
+    }
+}
+
 /* Whole numbers, whose sums wrap as the reference's do, and one row or column of floats, in batches
  * that repeat an operand, as vectors, with what is fused into them. */
 static void products_of_any_type(void **state)
@@ -329,6 +376,7 @@ static void windows_of_bytes(void **state)
 }
 
 RU_TESTS(exec_product, cmocka_unit_test(windows_of_bytes),
+         cmocka_unit_test(samples_share_packed_weights),
          cmocka_unit_test(parts_of_products_are_the_same), cmocka_unit_test(products_of_any_type),
          cmocka_unit_test(transposed_convolutions), cmocka_unit_test(convolutions_of_rows),
          cmocka_unit_test(narrow_products), cmocka_unit_test(batches_of_short_sums))
