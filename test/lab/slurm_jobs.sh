@@ -44,7 +44,7 @@ by_slurm() {
     job_yaml "$1" '' >alone-$1.yaml
     now >begun-$1
     sbatch --parsable -N1 -n1 -c "${requests[$((($1 - 1) % 8))]}" -J "j$1" -o alone-$1.log --wrap \
-        "$rubato train $work/alone-$1.yaml -w ${requests[$((($1 - 1) % 8))]} -q --out $work/alone-$1; date +%s.%N >$work/ended-$1" >/dev/null
+        "env -i PATH='$PATH' HOME='$HOME' XDG_CACHE_HOME=$XDG_CACHE_HOME $rubato train $work/alone-$1.yaml -w ${requests[$((($1 - 1) % 8))]} -q --out $work/alone-$1; date +%s.%N >$work/ended-$1" >/dev/null
 }
 by_cluster() {
     job_yaml "$1" ', adapt: {batch_max: 512}' >job.yaml
