@@ -446,8 +446,7 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
 
 /* cols: `w` columns, a constant where it matters. few: fewer than a vector that follow each other
  * are read as four vectors of columns for each one, a piece of x in L1 at a time; what is left of
- * the rows is the caller's. across: any number; the last vector overlaps the one before. wide: in
- * pieces of a few rows whose results stay in L1, so that x is read nearly in its order. row: two
+ * the rows is the caller's. wide: any number; the last vector overlaps the one before. row: two
  * vectors of partial results, then pairwise. */
 #define FOLD_TYPE(T, t)                                                                          \
     RU_KERN_INLINE void cols_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
@@ -493,12 +492,17 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
             y[j] = join_##t(of_parts(op), y[j], part[j]);                                        \
         }                                                                                        \
     }                                                                                            \
-    RU_KERN_INLINE void across_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,   \
-                                   int64_t w, T *y)                                              \
+    RU_KERN_INLINE void wide_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
+                                 int64_t w, T start, T *y)                                       \
     {                                                                                            \
         enum { V = FOLD_BYTES / (int64_t)sizeof(T) };                                            \
         T end[V];                                                                                \
         int64_t c = 0, left = w % V;                                                             \
+        if (w < V && ld == w && rows >= 8 * V) {                                                 \
+            few_##t(op, x, rows, w, start, y);                                                   \
+            x += rows / (4 * V) * (4 * V) * w;                                                   \
+            rows %= 4 * V;                                                                       \
+        }                                                                                        \
         if (w > V && left > 0) {                                                                 \
             memcpy(end, y + w - V, sizeof end);                                                  \
             cols_##t(op, x + w - V, rows, ld, V, end);                                           \
@@ -513,23 +517,6 @@ RU_KERN_INLINE uint8_t join_u8(const ru_kern_red op, uint8_t s, uint8_t v)
             memcpy(y + c, end + V - left, (size_t)left * sizeof *y);                             \
         } else if (left > 0) {                                                                   \
             cols_##t(op, x, rows, ld, left, y);                                                  \
-        }                                                                                        \
-    }                                                                                            \
-    RU_KERN_INLINE void wide_##t(const ru_kern_red op, const T *x, int64_t rows, int64_t ld,     \
-                                 int64_t w, T start, T *y)                                       \
-    {                                                                                            \
-        enum { V = FOLD_BYTES / (int64_t)sizeof(T), NEAR = NEAR_BYTES / (int64_t)sizeof(T) };    \
-        if (w < V && ld == w && rows >= 8 * V) {                                                 \
-            few_##t(op, x, rows, w, start, y);                                                   \
-            x += rows / (4 * V) * (4 * V) * w;                                                   \
-            rows %= 4 * V;                                                                       \
-        }                                                                                        \
-        const int64_t deep = w <= 4 * V ? rows : FOLD_ROWS;                                      \
-        for (int64_t c = 0, n; c < w; c += n) {                                                  \
-            n = w - c < 2 * NEAR ? w - c : NEAR;                                                 \
-            for (int64_t r = 0; r < rows; r += deep) {                                           \
-                across_##t(op, x + r * ld + c, kv_min_i64(deep, rows - r), ld, n, y + c);        \
-            }                                                                                    \
         }                                                                                        \
     }                                                                                            \
     RU_KERN_INLINE T row_##t(const ru_kern_red op, const T *x, int64_t n, T start, T a)          \
@@ -668,8 +655,8 @@ static int64_t fold_rows_f64(ru_kern_red op, const double *x, int64_t n, int64_t
         FOLD_CASE(RU_KERN_RED_PROD, T, t, start)       \
     }
 
-void RUI_K(rui_kern_fold)(ru_kern_red op, ru_dtype type, bool across, const void *x, int64_t n,
-                          int64_t ld, int64_t w, bool first, void *y)
+static void fold_piece(ru_kern_red op, ru_dtype type, bool across, const void *x, int64_t n,
+                       int64_t ld, int64_t w, bool first, void *y)
 {
     int64_t done = type == RU_F64 && !across ? fold_rows_f64(op, x, n, w, first, y) : 0;
     x = (const char *)x + done * n * (int64_t)sizeof(double);
@@ -690,6 +677,25 @@ void RUI_K(rui_kern_fold)(ru_kern_red op, ru_dtype type, bool across, const void
     } else {
         RU_CHECK(type == RU_U8 || type == RU_BOOL);
         FOLD_BYTE(uint8_t, u8)
+    }
+}
+
+/* Many columns in pieces of a few rows, whose results stay in L1: so x is read nearly in its order.
+ */
+void RUI_K(rui_kern_fold)(ru_kern_red op, ru_dtype type, bool across, const void *x, int64_t n,
+                          int64_t ld, int64_t w, bool first, void *y)
+{
+    const int64_t bytes = ru_dtype_bytes(type), near = NEAR_BYTES / bytes;
+    if (!across || w * bytes <= 4 * FOLD_BYTES || n <= FOLD_ROWS) {
+        fold_piece(op, type, across, x, n, ld, w, first, y);
+        return;
+    }
+    for (int64_t c = 0, m; c < w; c += m) {
+        m = w - c < 2 * near ? w - c : near;
+        for (int64_t r = 0; r < n; r += FOLD_ROWS) {
+            fold_piece(op, type, true, (const char *)x + (r * ld + c) * bytes,
+                       kv_min_i64(FOLD_ROWS, n - r), ld, m, first && r == 0, (char *)y + c * bytes);
+        }
     }
 }
 
