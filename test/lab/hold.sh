@@ -231,7 +231,7 @@ echo "ok: suspended workers join again, other builds do not"
 for job in mlp mf; do
     for rank in 1 0; do
         HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((12000 + $$ % 10000)) \
-            timeout --foreground 300 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=3000 >/dev/null 2>$job-rank$rank.err &
+            timeout --foreground 300 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=300 >/dev/null 2>$job-rank$rank.err &
         ranks[rank]=$!
     done
     for rank in 0 1; do wait "${ranks[rank]}" || fail "$job, rank $rank without a token: $(tail -2 $job-rank$rank.err)"; done
