@@ -166,6 +166,7 @@ RU_KERN_INLINE bool deep_tops(const ru_kern_red op, const double *x, int64_t w, 
 /* DEEP rows of n < DEEP elements into lanes; what follows the last row is read, too. */
 RU_KERN_INLINE deep_v deep_short(const ru_kern_red op, const double *x, int64_t n, double start)
 {
+#ifdef __AVX512F__
     deep_v r[DEEP], all = (deep_v){0} + start;
 #pragma GCC unroll 8
     for (int64_t i = 0; i < DEEP; i++) {
@@ -179,6 +180,19 @@ RU_KERN_INLINE deep_v deep_short(const ru_kern_red op, const double *x, int64_t 
         }
     }
     return all;
+#else
+    double lane[DEEP];
+    for (int64_t j = 0; j < DEEP; j++) {
+        lane[j] = start;
+    }
+    for (int64_t i = 0; i < n; i++) {
+#pragma omp simd
+        for (int64_t j = 0; j < DEEP; j++) {
+            lane[j] = join_f64(op, lane[j], x[j * n + i]);
+        }
+    }
+    return deep_load(lane);
+#endif
 }
 
 /* w rows of at least DEEP elements, at most DEEP of them, into lanes. */
