@@ -181,7 +181,7 @@ static ru_status of_reads(sides *s, double *rate)
     RU_TRY(ru_in_open(s->weights, &file, s->err));
     double bytes = (double)(file.size_bytes - (s->shape->vocab + CONTEXT) * s->shape->width * 4);
     ru_in_close(&file);
-    volatile uint64_t kept = 0;
+    uint64_t kept = 0;
     uint64_t *x = ru_memory_map((int64_t)WORDS * 8);
     if (x == NULL) {
         return RU_FAIL(s->err, RU_E_MEM, "no memory to read");
@@ -201,7 +201,7 @@ static ru_status of_reads(sides *s, double *rate)
         best = (double)WORDS * 8 / s_per > best ? (double)WORDS * 8 / s_per : best;
     }
     ru_memory_unmap(x, (int64_t)WORDS * 8);
-    *rate = best / bytes;
+    *rate = kept > 0 ? best / bytes : 0; /* so that the sums are made */
     return RU_OK;
 }
 
