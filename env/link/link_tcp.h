@@ -60,7 +60,8 @@ typedef struct ru_link_tcp_options {
     uint32_t conns_max; /* 0: 1024, strangers included; more are refused */
     int64_t queue_ns;   /* bulk bytes that wait in the kernel, as time of what is delivered: what is
                            more urgent waits for them, and the link runs dry when the loop thread
-                           comes later than that; 0: 0.5 ms */
+                           comes later than that; 0: 0.5 ms. From 10 ms on the kernel alone bounds
+                           what is unacknowledged */
     int64_t open_ns;    /* give up connecting, and TLS handshakes, after; 0: 5 s */
     int64_t dead_ns;    /* unacknowledged for this long: the network failed; 0: 10 s */
     /* TCP congestion control by class, as the kernel names it. NULL: BBR for bulk on paths of more

@@ -20,6 +20,7 @@ enum {
     MIDDLE_BYTES = 256 << 10,
     MIDDLE_ALL_BYTES = 1 << 20, /* of all busy connections */
     RATE_SPAN_US = 10000,       /* the kernel counts busy time in ticks of 1 to 10 ms */
+    DEEP_QUEUE_NS = 10000000,   /* who lets so much wait has nothing urgent: the kernel bounds */
 };
 
 static void set_int(int fd, int level, int name, int64_t value)
@@ -120,7 +121,9 @@ bool rui_path_rate(rui_path *p, int64_t acked_bytes, int64_t busy_us)
  * connections share a window, and 1 MiB for all of them, since it goes before urgent messages and
  * is memory of the kernel for each of a thousand connections. Four hosts, 200 Mbit/s, a third of a
  * millisecond each way: a step of vgg16 with two sums takes 0.88 s instead of 1.03.
- * Long paths are left to the kernel, which needs room for its estimate to grow. */
+ * Long paths are left to the kernel, which needs room for its estimate to grow; and so are links
+ * whose user lets 10 ms and more wait: where the other way of the line is full, acknowledgements
+ * stand in its queue many times as long as the shortest round trip. */
 int64_t rui_sndbuf_bytes(int64_t window_bytes, uint32_t n_active, int64_t rtt_min_us,
                          double bytes_per_s)
 {
@@ -139,7 +142,8 @@ void rui_socket_sndbuf(rui_conn *c)
         return;
     }
     (void)rui_path_rate(&c->path, (int64_t)info.tcpi_bytes_acked, (int64_t)info.tcpi_busy_time);
-    if (c->sndbuf_planned || (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
+    if (c->sndbuf_planned || c->link->opt.queue_ns >= DEEP_QUEUE_NS ||
+        (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
         return;
     }
     int64_t want = rui_sndbuf_bytes(c->notsent_bytes, c->link->n_active, info.tcpi_min_rtt,

@@ -94,6 +94,24 @@ static void test_send_buffer(void **state)
     assert_true(path > 1790000 && path < 1800000);
 }
 
-RU_TESTS(env_link_tcp_path, cmocka_unit_test(test_send_buffer),
+/* Who lets 10 ms wait leaves the bound to the kernel. */
+static void test_deep_queues(void **state)
+{
+    (void)state;
+    ru_link_tcp *l = calloc(1, sizeof *l);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(l != NULL && fd >= 0);
+    rui_conn c = {.fd = fd, .link = l, .notsent_bytes = 64 << 10, .sndbuf_bytes = 1};
+    l->opt.queue_ns = 10000000;
+    rui_socket_sndbuf(&c);
+    assert_int_equal(c.sndbuf_bytes, 1);
+    l->opt.queue_ns = 5000000; /* of workers */
+    rui_socket_sndbuf(&c);
+    assert_true(c.sndbuf_bytes >= 48 << 10);
+    close(fd);
+    free(l);
+}
+
+RU_TESTS(env_link_tcp_path, cmocka_unit_test(test_deep_queues), cmocka_unit_test(test_send_buffer),
          cmocka_unit_test(test_congestion_by_path), cmocka_unit_test(test_rate_is_not_a_burst),
          cmocka_unit_test(test_options_choose))
