@@ -121,6 +121,7 @@ static void carry_out(ru_server *s, rui_order *o)
 {
     rui_version *v = o->version;
     ru_thread chooser = {0}; /* a thread without privileges does not get its priority back */
+    ru_status st;
     switch (o->kind) {
     case RUI_OPEN:
         o->st = open_version(s, v, &o->err);
@@ -132,8 +133,9 @@ static void carry_out(ru_server *s, rui_order *o)
         }
         break;
     case RUI_CHOOSE:
-        o->st = ru_thread_start(&chooser, "chooser", choose, o, &o->err);
+        st = ru_thread_start(&chooser, "chooser", choose, o, &o->err);
         ru_thread_join(&chooser);
+        o->st = st == RU_OK ? o->st : st; /* else what it said */
         break;
     case RUI_CLOSE:
         rui_version_free(v);
