@@ -351,7 +351,8 @@ static void forgive(rui_scheduler *s, ru_time now)
     }
     s->still_ns += still_ns;
     for (uint32_t k = 0; k < s->book.n_nodes; k++) {
-        s->live[k].heard = ru_time_after(s->live[k].heard, still_ns);
+        ru_time heard = ru_time_after(s->live[k].heard, still_ns);
+        s->live[k].heard = ru_time_since(now, heard) > 0 ? heard : now; /* heard since it woke */
     }
 }
 
