@@ -73,6 +73,21 @@ static void set_slots(rui_scheduler *s, uint32_t k, const char *name, uint32_t s
     s->plan_due = true;
 }
 
+static void refuse(const ru_event *ev)
+{
+    uint32_t version = ru_cluster_version(ev->data, ev->size_bytes);
+    if (version != RU_CLUSTER_VERSION) {
+        ru_log(RU_LOG_WARN, "cluster", "node",
+               "an agent sends messages of version %u, this scheduler reads version %d: start both "
+               "with one build of Rubato",
+               version, RU_CLUSTER_VERSION);
+        return;
+    }
+    ru_log(RU_LOG_WARN, "cluster", "node",
+           "an agent sent a state that is none, or of one node too many (at most %d)",
+           RU_BOOK_NODES_MAX);
+}
+
 static void on_state(rui_scheduler *s, const ru_event *ev)
 {
     ru_arena arena;
@@ -82,10 +97,7 @@ static void on_state(rui_scheduler *s, const ru_event *ev)
                 st.slots >= 1 && st.slots <= RU_ALLOC_DEVICES_MAX;
     uint32_t k = fine ? ru_book_node_of(&s->book, st.name) : RU_BOOK_NODES_MAX;
     if (k >= RU_BOOK_NODES_MAX) {
-        ru_log(RU_LOG_WARN, "cluster", "node",
-               "an agent sent a state that is none, or of one node "
-               "too many (at most %d)",
-               RU_BOOK_NODES_MAX);
+        refuse(ev);
         ru_arena_fini(&arena);
         return;
     }

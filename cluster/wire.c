@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-enum { VERSION = 7 };
-
 static void put_text(ru_wire_out *o, const char *text)
 {
     size_t n = text != NULL ? strlen(text) : 0;
@@ -33,10 +31,17 @@ static int64_t size_of(const ru_wire_out *o)
     return o->bad ? 0 : ru_wire_size(o);
 }
 
+uint32_t ru_cluster_version(const void *data, int64_t size_bytes)
+{
+    ru_wire_in in = ru_wire_in_from(data, size_bytes);
+    uint32_t version = ru_wire_u32(&in);
+    return in.bad ? 0 : version;
+}
+
 int64_t ru_cluster_state_put(const ru_cluster_state *s, void *into)
 {
     ru_wire_out o = ru_wire_out_into(into, RU_CLUSTER_MESSAGE_BYTES);
-    ru_wire_put_u32(&o, VERSION);
+    ru_wire_put_u32(&o, RU_CLUSTER_VERSION);
     put_text(&o, s->name);
     ru_wire_put_u32(&o, s->slots);
     ru_wire_put_u8(&o, s->leaving ? 1 : 0);
@@ -66,7 +71,7 @@ bool ru_cluster_state_get(const void *data, int64_t size_bytes, ru_arena *arena,
                           ru_cluster_state *out)
 {
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
-    bool known = ru_wire_u32(&in) == VERSION;
+    bool known = ru_wire_u32(&in) == RU_CLUSTER_VERSION;
     out->name = get_text(&in, arena);
     out->slots = ru_wire_u32(&in);
     out->leaving = get_flags(&in, 1) != 0;
@@ -100,7 +105,7 @@ bool ru_cluster_state_get(const void *data, int64_t size_bytes, ru_arena *arena,
 int64_t ru_cluster_orders_put(const ru_cluster_orders *s, void *into)
 {
     ru_wire_out o = ru_wire_out_into(into, RU_CLUSTER_MESSAGE_BYTES);
-    ru_wire_put_u32(&o, VERSION);
+    ru_wire_put_u32(&o, RU_CLUSTER_VERSION);
     ru_wire_put_u64(&o, s->number);
     ru_wire_put_u64(&o, s->epoch);
     ru_wire_put_u32(&o, s->n);
@@ -125,7 +130,7 @@ bool ru_cluster_orders_get(const void *data, int64_t size_bytes, ru_arena *arena
                            ru_cluster_orders *out)
 {
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
-    bool known = ru_wire_u32(&in) == VERSION;
+    bool known = ru_wire_u32(&in) == RU_CLUSTER_VERSION;
     out->number = ru_wire_u64(&in);
     out->epoch = ru_wire_u64(&in);
     out->n = ru_wire_u32(&in);

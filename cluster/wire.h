@@ -15,6 +15,7 @@ enum {
     RU_CLUSTER_STATE = 0x400, /* numbers of guests' messages */
     RU_CLUSTER_ORDERS,
     RU_CLUSTER_MESSAGES_END,
+    RU_CLUSTER_VERSION = 7, /* of the messages; those of another one are refused */
     RU_CLUSTER_MESSAGE_BYTES = 60 << 10,
     RU_CLUSTER_PROCS_MAX = 256, /* of a node */
     RU_CLUSTER_SERVICES_MAX = 16,
@@ -77,6 +78,8 @@ typedef struct ru_cluster_orders {
 /* Bytes written into `into` [RU_CLUSTER_MESSAGE_BYTES]; longer texts are cut; 0: no room. */
 int64_t ru_cluster_state_put(const ru_cluster_state *s, void *into);
 int64_t ru_cluster_orders_put(const ru_cluster_orders *o, void *into);
+/* Of whatever build wrote them; 0: these bytes are no message. */
+uint32_t ru_cluster_version(const void *data, int64_t size_bytes);
 /* Texts in `arena`. false: these bytes are no such message. */
 bool ru_cluster_state_get(const void *data, int64_t size_bytes, ru_arena *arena,
                           ru_cluster_state *out);

@@ -138,5 +138,24 @@ static void too_many_and_unknown_are_refused(void **state)
     free(t);
 }
 
-RU_TESTS(cluster_wire, cmocka_unit_test(messages_come_back), cmocka_unit_test(services_come_back),
-         cmocka_unit_test(too_many_and_unknown_are_refused))
+/* Those of another build, too, say of which version they are. */
+static void versions_are_told(void **state)
+{
+    (void)state;
+    static uint8_t bytes[RU_CLUSTER_MESSAGE_BYTES];
+    ru_cluster_orders *o = calloc(1, sizeof *o);
+    ru_arena arena;
+    assert_non_null(o);
+    ru_arena_init(&arena, 0);
+    int64_t n = ru_cluster_orders_put(o, bytes);
+    assert_int_equal(ru_cluster_version(bytes, n), RU_CLUSTER_VERSION);
+    bytes[0]--;
+    assert_int_equal(ru_cluster_version(bytes, n), RU_CLUSTER_VERSION - 1);
+    assert_false(ru_cluster_orders_get(bytes, n, &arena, o));
+    assert_int_equal(ru_cluster_version(bytes, 3), 0);
+    ru_arena_fini(&arena);
+    free(o);
+}
+
+RU_TESTS(cluster_wire, cmocka_unit_test(versions_are_told), cmocka_unit_test(messages_come_back),
+         cmocka_unit_test(services_come_back), cmocka_unit_test(too_many_and_unknown_are_refused))
