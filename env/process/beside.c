@@ -1,5 +1,6 @@
 #include "env/process/beside.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,10 +165,17 @@ bool ru_beside_apart(const ru_beside *b)
 
 void ru_beside_session_nice(int32_t nice)
 {
-    FILE *f = fopen("/proc/self/autogroup", "we");
-    if (f != NULL) {
+    for (uint32_t k = 0; k < 10;
+         k++) { /* users may do so once in a tenth of a second, all together */
+        FILE *f = fopen("/proc/self/autogroup", "we");
+        if (f == NULL) {
+            return;
+        }
         (void)fprintf(f, "%d", nice);
-        (void)fclose(f);
+        if (fclose(f) == 0 || errno != EAGAIN) {
+            return;
+        }
+        ru_clock_pause(30000000);
     }
 }
 
