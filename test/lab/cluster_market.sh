@@ -101,8 +101,8 @@ waits_for 4 transients
 others=$(pgrep -f -- "--out $work/calm/jobs/3 .*--tier=rented" | sort)
 cluster scale 3 4:5 >/dev/null
 cluster drain own >/dev/null
-led() { cat calm/jobs/3/log.* | grep -c 'worker [0-9]* leads now'; }
-waits_for 1 led
+led() { ! grep -qs 'worker [0-9]* leads now' calm/jobs/3/log.* || echo yes; }
+waits_for yes led
 clocks() { wc -l <calm/jobs/3/metrics.jsonl; }
 more() { (($(clocks) < $1)) || echo yes; }
 waits_for yes more $(($(clocks) + 20))
