@@ -174,8 +174,10 @@ ru_status ru_shm_map(const char *handle, int64_t size_bytes, ru_shm **out, ru_er
                        "'%.95s' is not a handle of a shared segment (pid:fd:size:nonce)", handle);
     }
     if (size_bytes != 0 && size_bytes != p.size_bytes) {
-        return RU_FAIL(err, RU_E_DATA, "shared segment %s: %lld bytes were expected", handle,
-                       (long long)size_bytes);
+        return RU_FAIL(err, RU_E_DATA,
+                       "shared segment %s: %lld bytes were expected; both processes must be of one "
+                       "build of Rubato",
+                       handle, (long long)size_bytes);
     }
     int fd = -1;
     RU_TRY(open_handle(handle, &p, &fd, err));
