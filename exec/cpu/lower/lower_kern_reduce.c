@@ -99,7 +99,8 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
     }
 }
 
-/* Columns of [outer, keep]. */
+/* Columns of [outer, keep]. A part has 64 of them, of any length: so it counts as one with memory
+ * of its own (rui_kern_for_own), which the caller does not do alone beside other work. */
 static void cols_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
 {
     (void)own;

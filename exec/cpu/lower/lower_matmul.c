@@ -298,8 +298,8 @@ ru_status rui_lower_kern_product(rui_low *lo, const ru_node *n, ru_err *err)
 /* -- weights packed once for executables of one sample and of some -------------------------------
  * oneDNN packs for itself, takes twice as long for one row, and as much memory for its kernels of
  * each number of rows as a small layer for its weights. An MLP 784-256-10 with 1, 2, 4, 8, 16 and
- * 32 rows takes 5.3, 6.6, 7.8, 13.5, 26.4 and 52 us; it took 6.7 (weights as they came, beside
- * those that oneDNN had packed), 6.5, 7.7, 13.7, 25.7 and 52 (one Zen 5 core). */
+ * 32 rows takes 5.3, 6.7, 7.8, 13.6, 26.5 and 52.8 us; it took 6.7 (weights as they came, beside
+ * those that oneDNN had packed), 7.4, 7.8, 13.8, 26.0 and 53.4 (one Zen 5 core, medians). */
 
 typedef struct samples_state {
     const ru_kern *k;
@@ -336,12 +336,14 @@ static ru_status samples_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* A row of each sample, of at most SAMPLES, and weights of at most 4 MB: what was measured. */
+/* A row of each sample, of at most SAMPLES, and weights of at most 4 MB: what was measured. Panels
+ * have 32 columns, so that packed weights of a few columns are mostly zeros: kept small. */
 static bool samples_pay(rui_low *lo, const mm_call *c, const rui_post *post, const ru_node *n)
 {
-    enum { SAMPLES = 32, MOST = 1 << 20, LEAST = 32 };
+    enum { SAMPLES = 32, MOST = 1 << 20, LEAST = 32, SMALL = 1 << 14 };
     const ru_graph *g = rui_graph(lo);
     const ru_type *x = g->n_inputs > 0 ? rui_type(lo, g->inputs[0]) : NULL;
+    const int64_t floats = ru_kern_best()->gemm_pack_floats(c->a_dims[1], c->y_dims[1]);
     bool some = rui_options(lo)->once || rui_options(lo)->share != NULL;
     bool each = x != NULL && x->rank > 0 && x->dims[0] == c->y_dims[0] && x->dims[0] <= SAMPLES;
     bool relu = !post->has_act || (post->act == dnnl_eltwise_relu && post->alpha == 0.0f);
@@ -349,7 +351,8 @@ static bool samples_pay(rui_low *lo, const mm_call *c, const rui_post *post, con
     return some && each && relu && bias && c->nd == 2 && c->store == RU_F32 &&
            g->values[c->b.v].kind == RU_VALUE_CONST && g->values[c->b.v].type.rank == 2 &&
            !ru_node_has_in(n, 3) && c->alpha == 1.0 && c->a_str[1] == 1 && c->a_dims[1] >= LEAST &&
-           c->a_dims[1] * c->y_dims[1] <= MOST && rui_threads(lo) == 1 &&
+           c->a_dims[1] * c->y_dims[1] <= MOST && c->y_dims[1] > 1 &&
+           (floats <= SMALL || floats <= 4 * c->a_dims[1] * c->y_dims[1]) && rui_threads(lo) == 1 &&
            ru_kern_at(RU_KERN_AVX512) != NULL;
 }
 
