@@ -80,10 +80,11 @@ static void stretch_part(void *arg, uint32_t thread, uint32_t threads)
 static ru_status chunk_run(void *state, void *const *bufs, const rui_run *run)
 {
     chunk_state s = *(const chunk_state *)state;
+    const bool all = s.join || s.parts > 1; /* else one slice, which may lie in one stretch */
     s.bufs = bufs;
     if (s.outer * s.whole_bytes < 65536) {
         chunk_part(&s, 0, 1);
-    } else if (s.outer < 4 * (int64_t)ru_pool_threads(run->pool)) {
+    } else if (all && s.outer < 4 * (int64_t)ru_pool_threads(run->pool)) {
         ru_pool_run(run->pool, stretch_part, &s);
     } else {
         ru_pool_run(run->pool, chunk_part, &s);

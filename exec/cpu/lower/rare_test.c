@@ -387,8 +387,32 @@ static void bytes_beside_one(void **state)
     }
 }
 
-RU_TESTS(exec_rare, cmocka_unit_test(bytes_beside_one), cmocka_unit_test(diagonals_in_einsum),
-         cmocka_unit_test(columns_become_images), cmocka_unit_test(columns_far_apart),
-         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere),
-         cmocka_unit_test(fourier_of_many_lengths), cmocka_unit_test(peepholes),
-         cmocka_unit_test(scales_of_blocks))
+/* Parts of few lines that are joined and cut, each by all threads. */
+static void parts_of_few_lines(void **state)
+{
+    (void)state;
+    static const int64_t lines[] = {1, 2, 7};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(lines) * 2; k++) {
+        const ru_dtype of = k % 2 == 0 ? RU_F32 : RU_U8;
+        net t;
+        net_init(&t);
+        ru_value_id x[3], y[2], all;
+        x[0] = input(&t, "a", ru_type_make(of, 2, (int64_t[]){lines[k / 2], 30011}));
+        x[1] = input(&t, "b", ru_type_make(of, 2, (int64_t[]){lines[k / 2], 1}));
+        x[2] = input(&t, "c", ru_type_make(of, 2, (int64_t[]){lines[k / 2], 50003}));
+        const ru_attr last[] = {RU_AI(axis, 1), RU_A_END};
+        ru_build_node(&t.b, RU_OP_Concat, x, 3, last, &all, 1);
+        ru_build_output(&t.b, all, "joined");
+        const ru_attr two[] = {RU_AI(axis, 1), RU_AI(num_outputs, 2), RU_A_END};
+        ru_build_node(&t.b, RU_OP_Split, &all, 1, two, y, 2);
+        ru_build_output(&t.b, y[0], "left");
+        ru_build_output(&t.b, y[1], "right");
+        fast_and_right(&t, 0, "parts of few lines");
+    }
+}
+
+RU_TESTS(exec_rare, cmocka_unit_test(bytes_beside_one), cmocka_unit_test(parts_of_few_lines),
+         cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
+         cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
+         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_many_lengths),
+         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
