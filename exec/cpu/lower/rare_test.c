@@ -387,6 +387,30 @@ static void bytes_beside_one(void **state)
     }
 }
 
+/* Rows of more bins than a vector has, that read lines of up to 70 elements. */
+static void regions_of_many_bins(void **state)
+{
+    (void)state;
+    static const float rois[] = {0, 0, 69, 20, 3.5f, 2, 40, 17, -9, -4, 22, 30, 50, 5, 53, 9};
+    static const int64_t images[] = {1, 0, 1, 0}, bins[] = {15, 16, 17, 40};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bins) * 4; k++) {
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 2, 3, 21, 70));
+        const ru_attr attrs[] = {RU_AI(output_height, 3),
+                                 RU_AI(output_width, bins[k / 4]),
+                                 RU_AI(sampling_ratio, k % 2 * 2),
+                                 RU_AS(mode, k / 2 % 2 == 0 ? "avg" : "max"),
+                                 RU_AS(coordinate_transformation_mode, "half_pixel"),
+                                 RU_A_END};
+        ru_value_id y =
+            ru_build_op3(&t.b, RU_OP_RoiAlign, x, ru_build_const(&t.b, T(F32, 4, 4), rois),
+                         ru_build_const(&t.b, T(I64, 4), images), attrs);
+        ru_build_output(&t.b, y, "y");
+        fast_and_right(&t, 1e-5, "regions of many bins");
+    }
+}
+
 /* Parts of few lines that are joined and cut, each by all threads. */
 static void parts_of_few_lines(void **state)
 {
@@ -412,7 +436,8 @@ static void parts_of_few_lines(void **state)
 }
 
 RU_TESTS(exec_rare, cmocka_unit_test(bytes_beside_one), cmocka_unit_test(parts_of_few_lines),
-         cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
-         cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
-         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_many_lengths),
-         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))
+         cmocka_unit_test(regions_of_many_bins), cmocka_unit_test(diagonals_in_einsum),
+         cmocka_unit_test(columns_become_images), cmocka_unit_test(columns_far_apart),
+         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere),
+         cmocka_unit_test(fourier_of_many_lengths), cmocka_unit_test(peepholes),
+         cmocka_unit_test(scales_of_blocks))
