@@ -334,9 +334,8 @@ static const ru_conf_field train_fields[] = {
               "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
               "weights some steps old (train.pipeline.schedule stash, vertical, 2bw)"),
     RU_ROW_AS("recompute", BOOL, ru_job_train, pipeline.recompute, "false",
-              "with parallel: pipeline, schedule flush or gpipe: a stage keeps only the inputs of "
-              "its micro-batches on their way, and computes each forward part again before its "
-              "backward part"),
+              "with parallel: pipeline: a stage keeps only the inputs of its micro-batches on "
+              "their way, and computes each forward part again before its backward part"),
     RU_ROW_AS("spare", BOOL, ru_job_train, pipeline.spare, "true",
               "with parallel: pipeline or placed: a new process takes the place of a worker that "
               "was lost; false: the others divide the model anew, and go on without it"),
