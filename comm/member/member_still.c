@@ -10,8 +10,8 @@ int64_t rui_m_replaced_after_ns(const ru_member *m)
 {
     uint32_t n = m->voters, others = n > 0 ? n - 1 : 0;
     bool oldest = n > 0 && ru_node_is(m->view.at[m->oldest].node, m->self.node);
-    if (m->self.no_vote) {
-        return INT64_MAX; /* it never goes on by certainty */
+    if (m->self.no_vote) { /* nobody waits for it; and it may be given a vote any time */
+        return m->opt.dead_ns - m->opt.suspect_ns;
     }
     if (m->phase == RUI_IDLE || m->phase == RUI_JOINS || others * 2 < n ||
         (others * 2 == n && oldest)) {

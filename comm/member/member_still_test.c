@@ -15,10 +15,11 @@ static void must(world *w, bool ok)
     }
 }
 
-static world *job(uint64_t seed, uint32_t n)
+static world *job(uint64_t seed, uint32_t n, uint64_t no_vote)
 {
     char why[200];
-    world *w = world_new(&(world_options){.seed = seed, .nodes = n, .refused = true});
+    world *w =
+        world_new(&(world_options){.seed = seed, .nodes = n, .refused = true, .no_vote = no_vote});
     world_start(w, 0, -1);
     for (uint32_t i = 1; i < n; i++) {
         world_start(w, i, 0);
@@ -62,7 +63,7 @@ static void who_slept_past_the_end_leads_nobody(void **state)
         if (n == 2 && who == 0) {
             continue; /* half with the oldest: the other one could decide nothing */
         }
-        world *w = job(k, n);
+        world *w = job(k, n, 0);
         const uint32_t leads = world_at(w, who)->n_leads;
         sleep_past_the_end(w, who, n, k % 2 == 0);
         const world_node *x = world_at(w, who);
@@ -74,13 +75,34 @@ static void who_slept_past_the_end_leads_nobody(void **state)
     }
 }
 
+/* The only voter leaves. Who sleeps then gets a vote like the others, which go on without it. */
+static void who_got_its_vote_asleep_leads_nobody(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 24; k++) {
+        const uint32_t n = 4 + k % 3, who = 1 + k / 3 % (n - 1);
+        world *w = job(k, n, UINT64_MAX << 1);
+        const uint32_t views = world_at(w, who)->n_views;
+        world_freeze(w, who, 6000 * ms);
+        world_leave(w, 0);
+        must(w, world_run_ms(w, 100));
+        sleep_past_the_end(w, who, n, true);
+        const world_node *x = world_at(w, who);
+        if (!x->voter || x->n_views != views + 1 || !x->out) {
+            fail_msg("%u members: process %u has a vote: %d; %u views in force, then %u; out: %d",
+                     n, who, x->voter ? 1 : 0, views, x->n_views, x->out ? 1 : 0);
+        }
+        world_free(w);
+    }
+}
+
 /* The leader was killed. Process 3 reaches three of the others, but not the next leader, which goes
  * on with the promises of those three. While process 3 stands still for less than the others wait
  * for anybody, they put a view in force and are gone again. false: they had no time to. */
 static bool replaced_while_in_touch(uint64_t seed, int64_t at_ms, int64_t for_ms)
 {
     enum { WHO = 3, N = 7 };
-    world *w = job(seed, N);
+    world *w = job(seed, N, 0);
     const ru_time late = ru_time_after(world_now(w), 5000 * ms);
     const uint32_t views = world_at(w, WHO)->n_views;
     for (uint32_t i = 1; i < 3; i++) {
@@ -127,7 +149,7 @@ static void who_cannot_have_been_replaced_goes_on(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 8; k++) {
-        world *w = job(k, 2);
+        world *w = job(k, 2, 0);
         if (k % 2 == 0) {
             world_freeze(w, 0, 3000 * ms);
             must(w, world_run_ms(w, 1000));
@@ -150,7 +172,7 @@ static void all_that_slept_together_go_on_together(void **state)
     for (uint32_t k = 0; k < 12; k++) {
         const uint32_t n = 2 + k % 4;
         char why[200];
-        world *w = job(k, n);
+        world *w = job(k, n, 0);
         for (uint32_t i = 0; i < n; i++) {
             world_freeze(w, i, 3000 * ms);
         }
@@ -168,7 +190,7 @@ static void who_is_in_touch_again_is_sure_again(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 4; k++) {
-        world *w = job(k, 2);
+        world *w = job(k, 2, 0);
         world_freeze(w, 1, 650 * ms); /* the others wait for longer */
         must(w, world_run_ms(w, 3500));
         assert_int_equal(ru_member_view(world_at(w, 1)->m)->n, 2);
@@ -301,6 +323,7 @@ static void who_was_not_heard_after_a_pause_is_not_sure(void **state)
 RU_TESTS(comm_member_still, cmocka_unit_test(who_was_not_heard_after_a_pause_is_not_sure),
          cmocka_unit_test(who_has_just_begun_was_not_suspended),
          cmocka_unit_test(who_slept_past_the_end_leads_nobody),
+         cmocka_unit_test(who_got_its_vote_asleep_leads_nobody),
          cmocka_unit_test(who_was_replaced_while_in_touch_does_not_go_on),
          cmocka_unit_test(who_cannot_have_been_replaced_goes_on),
          cmocka_unit_test(all_that_slept_together_go_on_together),
