@@ -137,13 +137,7 @@ bool rui_agent_hear(rui_agent *a, const void *data, int64_t size_bytes)
     ru_arena_init(&arena, 0);
     ru_cluster_orders *o = RU_NEW(&arena, ru_cluster_orders, 1);
     bool fine = o != NULL && ru_cluster_orders_get(data, size_bytes, &arena, o);
-    uint32_t version = ru_cluster_version(data, size_bytes);
-    if (version != RU_CLUSTER_VERSION) {
-        ru_log(RU_LOG_ERROR, "cluster", "orders",
-               "the scheduler sends messages of version %u, this agent reads version %d: start "
-               "both with one build of Rubato",
-               version, RU_CLUSTER_VERSION);
-    } else if (!fine) {
+    if (!fine) {
         ru_log(RU_LOG_ERROR, "cluster", "orders", "the scheduler sent what are no orders");
     } else if (o->epoch < a->heard.epoch) {
         ru_log(RU_LOG_WARN, "cluster", "orders",
