@@ -174,6 +174,8 @@ ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link, const ru
     }
     for (uint32_t i = 0; i < opt->peers_max; i++) {
         ch->dials[i].used = false;
+        ch->dials[i].pair = 0;
+        ch->dials[i].address[0] = '\0';
     }
     rui_egress_options eo = {.lines_max = opt->peers_max,
                              .streams_max = ch->streams_max,

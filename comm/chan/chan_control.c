@@ -55,7 +55,7 @@ static ru_status ack_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const ui
 static ru_status acks_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
                             ru_time now)
 {
-    uint64_t session = ch->peers[p].session;
+    uint64_t session = ch->peers[p].session[0];
     uint32_t bytes = rui_more_bytes(f->flags);
     uint32_t n = (f->flags & RUI_HELD) != 0 ? 0 : f->len / bytes;
     /* The connection may end meanwhile. */
@@ -63,7 +63,7 @@ static ru_status acks_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const u
     memcpy(names, data, (size_t)n * bytes);
     rui_frame one = *f;
     ru_status st = ack_heard(ch, p, &one, data, now);
-    for (uint32_t k = 0; k < n && st == RU_OK && ch->peers[p].session == session; k++) {
+    for (uint32_t k = 0; k < n && st == RU_OK && ch->peers[p].session[0] == session; k++) {
         rui_more_decode(names + (size_t)k * bytes, f->flags, &one.stream, &one.iter, &one.rank);
         st = ack_heard(ch, p, &one, data, now);
     }

@@ -10,7 +10,7 @@
 #include "test/test.h"
 #include "test/wire/chan_end.h"
 
-enum { LONG = 1 << 20 };
+enum { LONG = 1 << 20, PEERS = 4 };
 
 typedef struct two {
     ru_pipe *pipe;
@@ -31,13 +31,12 @@ static ru_time move(two *t, uint32_t steps)
     return ru_pipe_now(t->pipe);
 }
 
-static void open_two(two *t, uint64_t seed, bool both_dial)
+static void open_ends(two *t, uint64_t seed)
 {
     memset(t, 0, sizeof *t);
     t->log = ru_log_get();
     ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR});
     t->pipe = ru_pipe_new(&(ru_pipe_options){.seed = seed, .queue_bytes = 8 << 10});
-    ru_err err;
     for (uint32_t i = 0; i < 2; i++) {
         char address[8];
         snprintf(address, sizeof address, "n%u:1", i);
@@ -46,16 +45,27 @@ static void open_two(two *t, uint64_t seed, bool both_dial)
                              .job = 1,
                              .token = (const uint8_t *)"token",
                              .token_bytes = 5,
-                             .peers_max = 2,
+                             .peers_max = PEERS,
                              .streams_max = 8,
                              .slots_max = 8,
                              .chunk_bytes = 64 << 10};
         ru_chan_end_open(&t->s[i], t->pipe, &o);
     }
-    ru_time now = ru_pipe_now(t->pipe);
-    assert_ok(ru_chan_connect(t->s[0].ch, "n1:1", now, &err), err);
+}
+
+static void dial(two *t, uint32_t i)
+{
+    ru_err err;
+    assert_ok(ru_chan_connect(t->s[i].ch, i == 0 ? "n1:1" : "n0:1", ru_pipe_now(t->pipe), &err),
+              err);
+}
+
+static void open_two(two *t, uint64_t seed, bool both_dial)
+{
+    open_ends(t, seed);
+    dial(t, 0);
     if (both_dial) {
-        assert_ok(ru_chan_connect(t->s[1].ch, "n0:1", now, &err), err);
+        dial(t, 1);
     }
     move(t, 4000);
     for (uint32_t i = 0; i < 2; i++) {
@@ -147,6 +157,71 @@ static void test_both_dial(void **state)
         passes(&t, 1);
         close_two(&t);
     }
+}
+
+/* One side dials again before its first pair is up, as a joiner does whose network was cut: both go
+ * on over the same pair in one session, whichever pair is proved first where, and if one breaks. */
+static void one_dials_often(uint64_t seed, uint32_t dials, bool breaks)
+{
+    two t;
+    open_ends(&t, seed);
+    for (uint32_t k = 0; k < dials; k++) {
+        dial(&t, 0);
+    }
+    while (breaks && t.s[0].ups + t.s[1].ups < 2) {
+        move(&t, 1);
+    }
+    assert_true(!breaks || ru_pipe_cut(t.pipe));
+    for (uint64_t round = 1; round <= 2; round++) {
+        move(&t, 20000);
+        const rui_peer *a = peer_of(&t, 0), *b = peer_of(&t, 1);
+        assert_int_equal(a->pair, b->pair);
+        assert_true(a->session[0] == b->session[0] || a->session[0] == b->session[1] ||
+                    a->session[1] == b->session[0]);
+        passes(&t, round);
+        assert_true(ru_pipe_cut(t.pipe));
+    }
+    move(&t, 20000);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(t.s[i].ups, 1);
+        assert_int_equal(t.s[i].downs_of[2 - i], 0);
+    }
+    close_two(&t);
+}
+
+static void test_one_dials_often(void **state)
+{
+    (void)state;
+    one_dials_often(2, 4, false); /* these stopped it */
+    one_dials_often(781, 3, false);
+    for (uint32_t k = 0; k < 90; k++) {
+        one_dials_often(ru_test_seed() + k, 2 + k % 3, k / 3 % 2 == 1);
+    }
+}
+
+/* Who mends a pair is answered, then the other side closes the new one, as for a later one: it
+ * lives. */
+static void test_a_new_pair_is_closed(void **state)
+{
+    (void)state;
+    two t;
+    open_two(&t, ru_test_seed(), false);
+    ru_chan *ch = t.s[1].ch;
+    rui_peer_cut(ch, rui_peer_find(ch, 1), RU_E_IO, ru_pipe_now(t.pipe));
+    rui_conn *answers = NULL;
+    while (answers == NULL) {
+        move(&t, 1);
+        for (uint32_t k = 0; k < ch->conns_used; k++) {
+            rui_conn *c = &ch->conns[k];
+            answers = c->accepted && c->state == RUI_CONN_PROVE ? c : answers;
+        }
+    }
+    assert_int_equal(peer_of(&t, 0)->cut_why, RU_E_PEER);
+    rui_conn_lost(ch, answers, RU_E_IO, ru_pipe_now(t.pipe));
+    move(&t, 20000);
+    passes(&t, 1);
+    assert_int_equal(t.s[0].downs + t.s[1].downs, 0);
+    close_two(&t);
 }
 
 /* Cut, and mended without a frame between: not for ever. A frame makes it forget the cuts. */
@@ -495,6 +570,7 @@ static void test_thrown_after_all_was_sent(void **state)
 
 RU_TESTS(comm_chan_edge, cmocka_unit_test(test_more_came_than_was_said),
          cmocka_unit_test(test_acknowledged_while_it_is_sent), cmocka_unit_test(test_both_dial),
+         cmocka_unit_test(test_one_dials_often), cmocka_unit_test(test_a_new_pair_is_closed),
          cmocka_unit_test(test_frames_out_of_sequence),
          cmocka_unit_test(test_small_streams_that_do_not_fit),
          cmocka_unit_test(test_thrown_after_all_was_sent),

@@ -156,7 +156,8 @@ typedef struct rui_peer {
     ru_conn_id link[RU_LINK_CLASSES]; /* of conn, where there is one: waking looks at no more */
     ru_time cut_at, mend_at, heard_at, spoke_at;
     uint64_t rx_seq, rx_told;
-    uint64_t pair, session;
+    uint64_t pair;
+    uint64_t session[2]; /* its name, and another one by which the other side may know it; 0 */
     uint32_t wishes;
     uint32_t dial;
     ru_status cut_why;

@@ -34,6 +34,7 @@ static void dial_over(ru_chan *ch, rui_dial *d)
 {
     ch->dials_live -= d->used;
     d->used = false;
+    d->pair = d->peer == RUI_NONE ? d->pair : 0;
 }
 
 void rui_dial_free(ru_chan *ch, uint32_t i)
@@ -46,14 +47,25 @@ void rui_dial_free(ru_chan *ch, uint32_t i)
     dial_over(ch, d);
 }
 
-bool rui_dial_is(const ru_chan *ch, uint64_t pair)
+/* The record of a pair that was dialed from here and began no session here, RUI_NONE: there is
+ * none. The other side may have closed it, and begun the session that its next pair goes on with.
+ */
+static uint32_t dial_of(const ru_chan *ch, uint64_t pair)
 {
-    for (uint32_t i = 0; ch->dials_live > 0 && i < ch->opt.peers_max; i++) {
-        if (ch->dials[i].used && ch->dials[i].pair == pair) {
-            return true;
+    for (uint32_t i = 0; pair != 0 && i < ch->opt.peers_max; i++) {
+        if (ch->dials[i].address[0] == '\0') { /* those from here on were never used */
+            break;
+        }
+        if (ch->dials[i].pair == pair) {
+            return i;
         }
     }
-    return false;
+    return RUI_NONE;
+}
+
+bool rui_dial_is(const ru_chan *ch, uint64_t pair)
+{
+    return dial_of(ch, pair) != RUI_NONE;
 }
 
 static ru_status dial_try(ru_chan *ch, uint32_t i, ru_time now, ru_err *err)
@@ -182,7 +194,7 @@ static uint32_t peer_new(ru_chan *ch, const rui_conn *u, ru_time now)
     p->conn[0] = p->conn[1] = p->dial = RUI_NONE;
     p->item_first = p->item_last = p->item_next = RUI_NONE;
     p->stream_first = p->cancel_first = RUI_NONE;
-    p->session = u->shake->theirs.session != 0 ? u->shake->theirs.session : u->pair;
+    p->session[0] = u->shake->theirs.session != 0 ? u->shake->theirs.session : u->pair;
     p->heard_at = p->spoke_at = now;
     memcpy(p->address, u->shake->address, sizeof p->address);
     rui_names_add(&ch->peer_names, i);
@@ -206,6 +218,20 @@ static bool keeps_old(const ru_chan *ch, const rui_peer *p, const rui_conn *u)
     uint64_t old = p->opener ? ch->opt.self.v : p->name.stream;
     uint64_t new = !u->accepted ? ch->opt.self.v : u->node;
     return p->state == RUI_PEER_UP && old < new;
+}
+
+/* Neither side knew of a session when it proved itself. */
+static bool both_begin(const rui_conn *u)
+{
+    return u->shake->mine.session == 0 && u->shake->theirs.session == 0;
+}
+
+/* Pairs that one side opened at once, before it knew of a session, are proved in another order here
+ * than there: of them that with the least number stays, so that both keep the same. That which
+ * began the session was followed by another one there, or the session would not be known here. */
+static bool yields(const rui_peer *p, const rui_conn *u)
+{
+    return p->opener == !u->accepted && u->pair >= p->session[0];
 }
 
 static void install(ru_chan *ch, uint32_t i, rui_conn *u, rui_conn *b, ru_time now)
@@ -263,7 +289,7 @@ typedef enum verdict {
  * the peer dropped, since the proofs were made. */
 static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
 {
-    uint64_t session = i != RUI_NONE ? ch->peers[i].session : 0;
+    uint64_t session = i != RUI_NONE ? ch->peers[i].session[0] : 0;
     uint64_t mine = u->shake->mine.session, theirs = u->shake->theirs.session;
     bool accepted = u->accepted;
     if (session == 0) {
@@ -278,11 +304,14 @@ static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
     if (keeps_old(ch, &ch->peers[i], u)) {
         return DISCARD;
     }
-    if (theirs == session) {
+    if (theirs == session || (theirs != 0 && theirs == ch->peers[i].session[1])) {
         return RESUME;
     }
+    if (both_begin(u)) {
+        return yields(&ch->peers[i], u) ? DISCARD : SWITCH;
+    }
     if (theirs == 0) { /* an accepter goes on: who connects says so if it cannot */
-        return mine == 0 ? SWITCH : accepted ? RESUME : OVER;
+        return accepted ? RESUME : OVER;
     }
     bool unused = ch->peers[i].rx_seq == 0 && u->shake->theirs.received == 0;
     return unused ? SWITCH : OVER;
@@ -330,6 +359,20 @@ static void refresh(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
     }
 }
 
+/* Both sides take the same name, of two the lesser. The other one may not have heard of it yet, and
+ * knows the session by what this one stated. */
+static void rename_session(rui_peer *p, const rui_conn *u, verdict v)
+{
+    uint64_t mine = u->shake->mine.session;
+    uint64_t name = both_begin(u) ? u->pair : u->shake->theirs.session;
+    if (v == SWITCH && (both_begin(u) || name < p->session[0])) {
+        p->session[1] = p->session[0];
+        p->session[0] = name;
+    } else if (v == RESUME && mine != 0 && mine != p->session[0]) {
+        p->session[1] = mine;
+    }
+}
+
 static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
 {
     uint32_t i = rui_peer_find(ch, u->node);
@@ -371,8 +414,10 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
         discard_pair(ch, u, b);
         return;
     }
-    if (v == SWITCH) {
-        ch->peers[i].session = u->pair;
+    rename_session(&ch->peers[i], u, v);
+    uint32_t d = dial_of(ch, ch->peers[i].session[0]);
+    if (d != RUI_NONE) { /* it begins here: when it is over, it does not begin again */
+        ch->dials[d].pair = 0;
     }
     install(ch, i, u, b, now);
     start(ch, i, u, v, now);
@@ -406,9 +451,11 @@ static void lost(ru_chan *ch, rui_conn was, ru_status why, ru_time now)
         ch->dials[was.dial].conn[was.class] = RUI_NONE;
         uint32_t i = was.node != 0 ? rui_peer_find(ch, was.node) : RUI_NONE;
         if (i != RUI_NONE && ch->peers[i].state == RUI_PEER_UP) {
-            rui_dial_free(ch, was.dial); /* it is up by a pair that the other side opened */
+            rui_dial_free(ch, was.dial); /* it is up by another pair */
         } else {
-            dial_failed(ch, was.dial, why, now);
+            bool mends = ch->dials[was.dial].peer != RUI_NONE;
+            bool answered = was.state != RUI_CONN_DIALING; /* somebody listens there */
+            dial_failed(ch, was.dial, mends && answered ? RU_E_IO : why, now);
         }
     } else if (was.accepted && was.state == RUI_CONN_READY) {
         rui_conn *o = sibling(ch, &was);

@@ -266,7 +266,8 @@ static void make_proof(ru_chan *ch, rui_conn *c)
     uint32_t p = rui_peer_find(ch, c->node);
     c->shake->mine = (rui_proof){0};
     if (p != RUI_NONE) {
-        c->shake->mine.session = ch->peers[p].session;
+        const uint64_t *s = ch->peers[p].session, theirs = c->shake->theirs.session;
+        c->shake->mine.session = c->accepted && theirs == s[1] && theirs != 0 ? theirs : s[0];
         c->shake->mine.received = ch->peers[p].rx_seq;
     }
     if (p == RUI_NONE && c->accepted && rui_dial_is(ch, c->shake->theirs.session)) {

@@ -90,7 +90,7 @@ void rui_trace_slot(ru_chan *ch, const rui_slot *s)
 
 static uint64_t message_flow(uint64_t from, uint64_t to, const rui_peer *p, uint32_t seq)
 {
-    return flow_of(from, to, p->session, seq, FLOW_MESSAGE);
+    return flow_of(from, to, p->session[0], seq, FLOW_MESSAGE);
 }
 
 void rui_trace_message_out(ru_chan *ch, const rui_peer *p, const rui_item *it, ru_time now)
