@@ -35,6 +35,7 @@ struct ru_pipe {
     ru_node_id *nodes; /* [n] by stage; none before the view */
     uint32_t *numbers; /* [n] */
     bool *ready;       /* [n] leader */
+    bool *broken;      /* [n] pieces or words to or from it were lost */
     uint32_t epoch;    /* 0: no view yet */
     uint32_t stage;
     uint32_t spares; /* as was told */
@@ -121,14 +122,14 @@ static uint32_t place_of(const ru_pipe *p, uint32_t stage)
     return p->opt.stage_of != NULL ? p->opt.stage_of[stage] : stage;
 }
 
-static void lost(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
+static void lost(ru_pipe *p, uint32_t stage, const char *how, ru_time now, ru_effects *fx)
 {
     char text[TEXT_MAX];
     (void)snprintf(text, sizeof text,
-                   "worker %u, which had %s %u of %u, was lost; continue from the newest "
+                   "worker %u, which had %s %u of %u, %s; continue from the newest "
                    "checkpoint with --resume",
                    p->numbers[stage], p->opt.called != NULL ? p->opt.called : "stage",
-                   place_of(p, stage) + 1, p->opt.stages > 0 ? p->opt.stages : p->opt.n);
+                   place_of(p, stage) + 1, p->opt.stages > 0 ? p->opt.stages : p->opt.n, how);
     ru_pipe_end(p, RU_E_PEER, text, now, fx);
 }
 
@@ -156,7 +157,7 @@ static void install(ru_pipe *p, ru_time now, ru_effects *fx)
     if (p->epoch > 0 && w.n_dead + w.n_leaving > 0) {
         for (uint32_t k = 0; k < p->opt.n; k++) {
             if (ru_member_among(w.at, w.n, p->nodes[k]) == NULL) {
-                lost(p, k, now, fx);
+                lost(p, k, "was lost", now, fx);
                 return;
             }
         }
@@ -260,11 +261,28 @@ void ru_pipe_links(ru_pipe *p, const ru_pipe_link *links, uint32_t n)
     p->n_links = n;
 }
 
-/* A pair that is cut is mended for a while; one that is not has lost a member. */
+/* Who waits for what was on its way would wait for ever. */
+static void came_back(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
+{
+    lost(p, stage, "was out of reach until what was on its way to or from it was lost", now, fx);
+}
+
+/* A pair that is cut is mended for a while. When that fails, a member is lost, or it comes back
+ * without what was on its way. */
+static void breaks(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
+{
+    p->broken[stage] = true;
+    if (ru_chan_is_up(p->chan, p->nodes[stage])) {
+        came_back(p, stage, now, fx);
+    } else {
+        ru_member_suspect(p->member, p->nodes[stage], false, now, fx);
+    }
+}
+
 static void refused(ru_pipe *p, uint32_t stage, ru_status st, ru_time now, ru_effects *fx)
 {
     if (st == RU_E_PEER) {
-        ru_member_suspect(p->member, p->nodes[stage], false, now, fx);
+        breaks(p, stage, now, fx);
     } else if (st != RU_OK) {
         ru_pipe_end(p, st, "the channel takes no more transfers", now, fx);
     }
@@ -336,8 +354,7 @@ static void failed(void *self, uint64_t cookie, ru_status why, ru_time now, ru_e
     uint32_t link = (uint32_t)(cookie >> LINK_SHIFT & LINK_MASK);
     if (!p->ended && why != RU_E_CANCELLED) {
         const ru_pipe_link *l = &p->links[link];
-        uint32_t peer = l->from == p->stage ? l->to : l->from;
-        ru_member_suspect(p->member, p->nodes[peer], false, now, fx);
+        breaks(p, l->from == p->stage ? l->to : l->from, now, fx);
     }
 }
 
@@ -430,6 +447,17 @@ static void local(ru_pipe *p, const ru_event *ev, ru_effects *fx)
     }
 }
 
+/* Words go between the leader and all others. */
+static void connected(ru_pipe *p, const ru_event *ev, ru_effects *fx)
+{
+    uint32_t stage = stage_of(p, ev->node);
+    if (stage < p->opt.n && ev->kind == RU_EV_UP && p->broken[stage]) {
+        came_back(p, stage, ev->now, fx);
+    } else if (stage < p->opt.n && ev->kind == RU_EV_DOWN) {
+        p->broken[stage] = p->broken[stage] || p->leads || stage + 1 == p->opt.n;
+    }
+}
+
 static void step(void *self, const ru_event *ev, ru_effects *fx)
 {
     ru_pipe *p = self;
@@ -437,6 +465,8 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         hear(p, ev, fx);
     } else if (ev->kind == RU_EV_LOCAL && !p->ended) {
         local(p, ev, fx);
+    } else if ((ev->kind == RU_EV_DOWN || ev->kind == RU_EV_UP) && !p->ended) {
+        connected(p, ev, fx);
     }
 }
 
@@ -464,8 +494,9 @@ ru_status ru_pipe_open(const ru_pipe_options *opt, ru_arena *arena, ru_pipe **ou
                    .chan = ru_node_chan(opt->node),
                    .nodes = RU_NEW(arena, ru_node_id, opt->n),
                    .numbers = RU_NEW(arena, uint32_t, opt->n),
-                   .ready = RU_NEW(arena, bool, opt->n)};
-    if (p->nodes == NULL || p->numbers == NULL || p->ready == NULL) {
+                   .ready = RU_NEW(arena, bool, opt->n),
+                   .broken = RU_NEW(arena, bool, opt->n)};
+    if (p->nodes == NULL || p->numbers == NULL || p->ready == NULL || p->broken == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a pipeline");
     }
     ru_node_part(
