@@ -10,11 +10,10 @@ int64_t rui_m_replaced_after_ns(const ru_member *m)
 {
     uint32_t n = m->voters, others = n > 0 ? n - 1 : 0;
     bool oldest = n > 0 && ru_node_is(m->view.at[m->oldest].node, m->self.node);
-    if (m->self.no_vote) { /* nobody waits for it; and it may be given a vote any time */
+    if (m->self.no_vote || m->phase == RUI_JOINS) { /* nobody waits for it; its vote may begin */
         return m->opt.dead_ns - m->opt.suspect_ns;
     }
-    if (m->phase == RUI_IDLE || m->phase == RUI_JOINS || others * 2 < n ||
-        (others * 2 == n && oldest)) {
+    if (m->phase == RUI_IDLE || others * 2 < n || (others * 2 == n && oldest)) {
         return INT64_MAX;
     }
     /* Also without their leader, if it was lost meanwhile? Then nobody waits for dead_ns. */
@@ -107,8 +106,8 @@ static void stood_still(ru_member *m, ru_effects *fx)
     }
     /* The first bound is below every answer of the second, which looks at the view. */
     int64_t quiet_ns = rui_m_since(m, m->told.ran_at);
-    if (m->view.n > 1 && quiet_ns >= m->opt.dead_ns - m->opt.suspect_ns &&
-        quiet_ns >= rui_m_replaced_after_ns(m)) {
+    if ((m->view.n > 1 || m->phase == RUI_JOINS) &&
+        quiet_ns >= m->opt.dead_ns - m->opt.suspect_ns && quiet_ns >= rui_m_replaced_after_ns(m)) {
         unsure(m, fx);
     }
     if (unheard(m)) {

@@ -96,6 +96,36 @@ static void who_got_its_vote_asleep_leads_nobody(void **state)
     }
 }
 
+/* So does a process that joins and is in a view before it wakes. */
+static void who_joined_asleep_leads_nobody(void **state)
+{
+    (void)state;
+    enum { WHO = 3, N = 4 };
+    uint32_t asleep = 0;
+    for (uint32_t k = 0; k < 32; k++) {
+        world *w = world_new(
+            &(world_options){.seed = k, .nodes = N, .refused = true, .owner_delay_ns = 50 * ms});
+        for (uint32_t i = 0; i < WHO; i++) {
+            world_start(w, i, i == 0 ? -1 : 0);
+        }
+        must(w, world_run_ms(w, 2000));
+        world_start(w, WHO, 0);
+        must(w, world_run_ms(w, 10 + k % 16 * 4));
+        const world_node *x = world_at(w, WHO);
+        const bool in = x->n_views > 0;
+        world_freeze(w, WHO, 6000 * ms);
+        must(w, world_run_ms(w, 100));
+        if (!in && ru_member_view(world_at(w, 0)->m)->n == N) {
+            asleep++;
+            sleep_past_the_end(w, WHO, N, true);
+            assert_true(x->out);
+            assert_int_equal(x->n_views, 1);
+        }
+        world_free(w);
+    }
+    assert_true(asleep >= 4);
+}
+
 /* The leader was killed. Process 3 reaches three of the others, but not the next leader, which goes
  * on with the promises of those three. While process 3 stands still for less than the others wait
  * for anybody, they put a view in force and are gone again. false: they had no time to. */
@@ -324,6 +354,7 @@ RU_TESTS(comm_member_still, cmocka_unit_test(who_was_not_heard_after_a_pause_is_
          cmocka_unit_test(who_has_just_begun_was_not_suspended),
          cmocka_unit_test(who_slept_past_the_end_leads_nobody),
          cmocka_unit_test(who_got_its_vote_asleep_leads_nobody),
+         cmocka_unit_test(who_joined_asleep_leads_nobody),
          cmocka_unit_test(who_was_replaced_while_in_touch_does_not_go_on),
          cmocka_unit_test(who_cannot_have_been_replaced_goes_on),
          cmocka_unit_test(all_that_slept_together_go_on_together),
