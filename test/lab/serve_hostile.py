@@ -282,24 +282,20 @@ def check_swaps(server, model, loads):
         got, text = server.ask("POST", load_path, b"{}")
         assert got == 200, text
     answers = len(load.end())
-    first = None
+    early, late = [], []
     for k in range(loads):
         assert server.ask("POST", load_path, b"{}")[0] == 200
-        if k == 19:
-            first = settled(server)
-    return answers, first, settled(server, 1.02 * first)
+        if k in range(4, 20, 5):
+            early.append(settled(server))
+        if k in range(loads - 16, loads, 5):
+            late.append(settled(server))
+    return answers, early, late
 
 
-def settled(server, most=0):
-    """Memory at rest [kB]; what is given back late is waited for, until it is at most this."""
+def settled(server):
+    """Memory at rest [kB]."""
     time.sleep(1)
-    least = min(server.memory() for _ in range(5) if not time.sleep(0.2))
-    for _ in range(100 if most else 0):
-        if least <= most:
-            break
-        time.sleep(0.2)
-        least = min(least, server.memory())
-    return least
+    return min(server.memory() for _ in range(5) if not time.sleep(0.2))
 
 
 def check_drains(rubato, path, model, times):
@@ -338,8 +334,9 @@ def main():
         server.stop()
         print(f"p99 {before * 1e3:.2f} ms, among clients that do not behave {during * 1e3:.2f} ms, while {sockets} "
               f"connect and ask nothing {beside * 1e3:.2f} ms; "
-              f"{answers} answers in 20 swaps; {early} kB after 20 loads, {late} kB after {loads}")
-        assert late <= 1.02 * early, (early, late)
+              f"{answers} answers in 20 swaps; {early} kB within 20 loads, {late} kB within the last of {loads}")
+        # A model at rest holds some pages more or less (2 to 3 %): the least at the end is compared with the most at the start.
+        assert min(late) <= 1.02 * max(early), (early, late)
         check_full(rubato, folder, "m", work)
         check_drains(rubato, folder, "m", 20)
 
