@@ -49,6 +49,7 @@ typedef struct ru_beside_figures {
     double lag_s, budget_s;     /* of the service behind its shadow, now; allowed */
     double predicted, measured; /* slowdown of a piece of work that had ops beside it, mean */
     int64_t pairs;              /* of them */
+    int64_t parts;              /* of a batch of the reader's */
 } ru_beside_figures;
 
 /* Service. Errors: those of ru_shm_create. */

@@ -267,6 +267,7 @@ static void put_training(const training *of, double lost_s, const ru_tell *o)
     ru_tell_f64(o, "slowdown_predicted", f.predicted);
     ru_tell_f64(o, "slowdown_measured", f.measured);
     ru_tell_i64(o, "batches", f.pairs);
+    ru_tell_i64(o, "parts", f.parts);
     ru_tell_i64(o, "memory_bytes", of->memory_bytes);
     ru_tell_f64(o, "lost_progress_s", lost_s);
     ru_tell_close(o);
@@ -274,6 +275,9 @@ static void put_training(const training *of, double lost_s, const ru_tell *o)
                  "training %lld: %lld steps, %lld ops, %.3g %% of them held, for %.3g s in all\n",
                  (long long)ru_beside_reader(ring), (long long)f.steps, (long long)f.ops,
                  100 * (double)f.held / ops, (double)f.held_ns * 1e-9);
+    if (f.parts > 1) {
+        ru_text_putf(t, "  it computes each of its batches in %lld parts\n", (long long)f.parts);
+    }
     ru_text_putf(t, "  a decision takes %.3g us, p99 %.3g us; ops ran for %.4g s\n",
                  (double)f.decide_ns * 1e-3 / ops, (double)f.decide_p99_ns * 1e-3,
                  (double)f.run_ns * 1e-9);

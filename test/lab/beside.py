@@ -7,6 +7,7 @@ killed: the training goes on alone to its end, with the result of a training tha
 one. A promise that the server does not keep alone: the training is refused with the figures. Two
 trainings take turns: both go on, each within its bound of memory; one whose bound does not fit beside
 the others is refused with the figures, and one that needs more than its bound ends with a sentence.
+A training whose ops are to be short computes batches in parts, with the losses of one that does not.
 A training beside two servers is on the page of both and has the smaller bound of memory; one server is
 killed: it stays beside the other one, whose requests are all answered.
 """
@@ -208,8 +209,32 @@ def servers(rubato, folder, run):
     train.wait()
 
 
+def parts(rubato, folder, run):
+    """Parts of a batch, and the losses of whole ones. The plain gate: it does not stand back."""
+    server, address, model = serve(rubato, run, "--slo", "p99=500ms")
+    ask(address, model, 20)
+    losses = {}
+    for name, more in (("ninth", []), ("tenth", ["--beside", address, "--gate", "priority", "--op-max", "50us"])):
+        job, out = os.path.join(folder, name + ".yaml"), os.path.join(folder, name)
+        with open(job, "w") as f:
+            f.write(JOB.format(name=name, steps=30).replace("batch: 40", "batch: 400"))
+        done = subprocess.run([rubato, "train", job, "-o", out, *more], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, done.stdout
+        with open(os.path.join(out, "metrics.jsonl")) as f:
+            losses[name] = [line["loss"] for line in map(json.loads, f) if "loss" in line]
+    said = re.search("a batch is computed in ([0-9]+) parts from step 5 on", done.stdout)
+    assert said and int(said.group(1)) > 1 and 400 % int(said.group(1)) == 0, done.stdout
+    assert len(losses["ninth"]) == len(losses["tenth"]) > 10, losses
+    assert all(abs(a - b) <= 1e-5 * max(1, abs(a)) for a, b in zip(losses["ninth"], losses["tenth"])), losses
+    print("beside: " + said.group(0))
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(300) == 0
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         check(os.path.abspath(sys.argv[1]), folder)
         two(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))
+        parts(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))
         servers(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))

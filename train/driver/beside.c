@@ -23,6 +23,8 @@
 #define ALIVE_NS  INT64_C(500000000)
 #define SHARE_MIN 0.02
 #define TELL_OPS  64
+#define MEASURED  4   /* steps: the shortest time of an op counts, since it may stand still */
+#define SHORTER   0.8 /* more parts are kept where the longest op takes that part or less */
 
 /* A server on the same cores, and what its gate knows. */
 typedef struct side {
@@ -51,11 +53,15 @@ struct rui_beside {
     ru_exe *exe;
     bool narrows, fixed;
     bool runs, alone, judged, plain;
-    bool apart;             /* from the sessions of all servers, */
-    bool back;              /* and stands back now */
-    int64_t begun_ns;       /* of the op */
-    ru_beside_figures told; /* of the training, to all servers */
-    ru_hist decisions;      /* what each took */
+    bool apart;                           /* from the sessions of all servers, */
+    bool back;                            /* and stands back now */
+    int64_t begun_ns;                     /* of the op */
+    ru_beside_figures told;               /* of the training, to all servers */
+    ru_hist decisions;                    /* what each took */
+    double *least_s;                      /* [n] of each op, of the steps so far */
+    double op_max_s;                      /* 0: an op may take whatever it takes */
+    double longest_s;                     /* op in `parts_before`; 0: not measured */
+    uint32_t parts, parts_before, wanted; /* of a batch */
 };
 
 static double seconds(int64_t ns)
@@ -233,6 +239,8 @@ static void op_ended(rui_beside *b, int64_t now_ns, bool whole)
             o[b->n].s = b->threads * o->s;
         }
         b->told.run_ns += ran;
+        double *least = &b->least_s[b->op % b->n];
+        *least = fmin(*least, seconds(ran));
     }
     for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
         ru_gate_training_op(&s->gate, b->op);
@@ -377,6 +385,36 @@ static ru_status judge(rui_beside *b, ru_err *err)
     return st;
 }
 
+/* -- parts of a batch --------------------------------------------------------------------------
+ */
+
+/* The ops are measured: how many parts are to come? What an op does for the weights alone, more
+ * parts do not shorten. */
+static void bound_ops(rui_beside *b)
+{
+    double longest = 0;
+    for (uint32_t k = 0; k < b->n; k++) {
+        longest = isfinite(b->least_s[k]) ? fmax(longest, b->least_s[k]) : longest;
+    }
+    bool helped = b->longest_s == 0 || longest <= SHORTER * b->longest_s;
+    if (!helped) {
+        b->wanted = b->parts_before;
+        b->op_max_s = 0; /* looked at no more */
+    } else if (longest > b->op_max_s) {
+        b->parts_before = b->parts;
+        b->longest_s = longest;
+        b->wanted = (uint32_t)fmin(ceil(b->parts * longest / b->op_max_s), 1e6);
+    }
+    ru_log(RU_LOG_INFO, "train", "beside",
+           "the longest op takes %.3g ms, with batches in %u part%s%s", longest * 1e3, b->parts,
+           b->parts == 1 ? "" : "s", helped ? "" : ": they do not shorten it, and are given up");
+}
+
+uint32_t rui_beside_parts(const rui_beside *b)
+{
+    return b->wanted;
+}
+
 ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
 {
     if (st != RU_OK || b->alone) {
@@ -394,6 +432,9 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
         b->judged = true;
         RU_TRY(judge(b, err));
     }
+    if (b->told.steps == MEASURED && b->op_max_s > 0) {
+        bound_ops(b);
+    }
     for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
         if (s->gate.n_latencies >= TAIL_MIN && !b->plain) {
             s->gate.in.method = RU_GATE_LAG;
@@ -405,7 +446,8 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
 /* -- open, close -------------------------------------------------------------------------------
  */
 
-ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err *err)
+ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, uint32_t parts,
+                            ru_err *err)
 {
     ru_op_fact *facts;
     ru_arena_fini(&b->arena);
@@ -414,12 +456,19 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     b->narrows = !b->fixed && threads > 1;
     uint32_t all = b->narrows ? 2 * b->n : b->n;
     b->ops = RU_NEW(&b->arena, ru_gate_op, all);
-    if (b->ops == NULL || b->n == 0) {
+    b->least_s = RU_NEW(&b->arena, double, b->n);
+    if (b->ops == NULL || b->least_s == NULL || b->n == 0) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the ops of a training");
     }
     for (uint32_t k = 0; k < all; k++) {
         b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = k < b->n ? threads : 1, .s = OP_S};
     }
+    for (uint32_t k = 0; k < b->n; k++) {
+        b->least_s[k] = (double)INFINITY;
+    }
+    b->longest_s = parts == b->parts ? 0 : b->longest_s; /* the batch is another one */
+    b->parts = b->wanted = parts;
+    b->told.parts = parts;
     b->threads = threads;
     b->exe = exe;
     b->device = ru_self_cores();
@@ -443,9 +492,9 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     return RU_OK;
 }
 
-ru_status rui_beside_open(const char *const *handles, uint32_t n, bool plain, bool fixed,
-                          rui_beside **out, ru_err *err)
+ru_status rui_beside_open(const ru_train_options *opt, rui_beside **out, ru_err *err)
 {
+    uint32_t n = opt->n_besides;
     rui_beside *b = calloc(1, sizeof *b);
     side *sides = calloc(n, sizeof *sides);
     if (b == NULL || sides == NULL) {
@@ -455,13 +504,14 @@ ru_status rui_beside_open(const char *const *handles, uint32_t n, bool plain, bo
     }
     b->sides = sides;
     b->n_sides = n;
-    b->plain = plain;
-    b->fixed = fixed;
+    b->plain = opt->beside_plain;
+    b->fixed = opt->beside_fixed;
+    b->op_max_s = seconds(opt->beside_op_max_ns);
     b->apart = true;
     ru_arena_init(&b->arena, 0);
     for (uint32_t k = 0; k < n; k++) {
         side *s = &sides[k];
-        ru_status st = ru_beside_map(handles[k], &s->ring, err);
+        ru_status st = ru_beside_map(opt->beside[k], &s->ring, err);
         if (st != RU_OK) {
             rui_beside_leave(b);
             return st;

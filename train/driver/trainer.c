@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
@@ -401,10 +402,23 @@ typedef struct alone {
     rui_beside *beside; /* servers on the same cores; NULL: none */
     const char *over;   /* why an evaluation ended the job */
     bool built, finished;
-    int64_t batch; /* of the executable */
+    int64_t batch;  /* of the executable */
+    uint32_t parts; /* ... in which it computes a batch */
+    bool whole;     /* more than the job says are not possible */
     ru_status st;
     ru_err *err;
 } alone;
+
+/* Of a batch: as the job says, or more where servers are beside it. */
+static uint32_t parts_of(const alone *a, int64_t batch)
+{
+    int64_t least = a->t->job->train.accumulate, parts = least > 1 ? least : 1;
+    uint32_t wanted = a->beside != NULL && !a->whole ? rui_beside_parts(a->beside) : 0;
+    for (int64_t m = parts; m <= batch && m <= RU_ACCUMULATE_MAX && parts < wanted; m++) {
+        parts = batch % m == 0 ? m : parts;
+    }
+    return (uint32_t)parts;
+}
 
 static void next(void *self, rui_turn *turn)
 {
@@ -432,7 +446,7 @@ static void next(void *self, rui_turn *turn)
     } else if (a->over != NULL || t->step_done >= t->steps_end || ru_self_stop_asked() != 0) {
         turn->kind = RUI_TURN_FINISH;
         turn->ended = a->over != NULL ? a->over : t->step_done >= t->steps_end ? "done" : "stopped";
-    } else if (batch != a->batch) {
+    } else if (batch != a->batch || parts_of(a, batch) != a->parts) {
         turn->kind = RUI_TURN_BUILD;
     }
 }
@@ -448,21 +462,40 @@ static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *e
     a->finished = turn->kind == RUI_TURN_FINISH;
 }
 
-/* All state into the executable of another batch: the graphs differ in sizes alone. */
-static ru_status take_state(const rui_trainer *t, ru_exe *from, ru_err *err)
+/* All state into the executable of another batch, or of other parts. */
+static ru_status take_state(const rui_trainer *t, const ru_graph *was, ru_exe *from, ru_err *err)
 {
     const ru_graph *g = &t->step.graph;
     ru_status st = RU_OK;
     for (uint32_t v = 1; v < g->n_values && st == RU_OK; v++) {
-        if (g->values[v].kind != RU_VALUE_STATE) {
+        if (g->values[v].kind != RU_VALUE_STATE || g->values[v].name == NULL) {
             continue;
         }
+        ru_value_id of = ru_graph_find(was, g->values[v].name);
+        RU_CHECK(of.v != 0);
         int64_t bytes = ru_type_bytes(&g->values[v].type);
         void *data = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
         st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to copy the state to another batch")
-                          : ru_exe_state_read(from, (ru_value_id){v}, data, err);
+                          : ru_exe_state_read(from, of, data, err);
         st = st == RU_OK ? ru_exe_state_write(t->exe, (ru_value_id){v}, data, err) : st;
         free(data);
+    }
+    return st;
+}
+
+/* The graph; whole where it cannot be cut into the parts that servers beside it want. */
+static ru_status build_graph(alone *a, ru_step_options *so, ru_err *err)
+{
+    rui_trainer *t = a->t;
+    uint32_t least = (uint32_t)(t->job->train.accumulate > 1 ? t->job->train.accumulate : 1);
+    so->accumulate = a->parts = parts_of(a, so->batch);
+    ru_status st = ru_step_build(&t->model.train, so, t->arena, &t->step, err);
+    if ((st == RU_E_UNSUPPORTED || st == RU_E_CONFIG) && a->parts > least) {
+        ru_log(RU_LOG_WARN, "train", "beside", "batches stay in %u part%s: %s", least,
+               least == 1 ? "" : "s", err->text);
+        a->whole = true;
+        so->accumulate = a->parts = least;
+        st = ru_step_build(&t->model.train, so, t->arena, &t->step, err);
     }
     return st;
 }
@@ -474,23 +507,32 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
     ru_step_options so;
     ru_exe_options eo;
     ru_exe *before = t->exe;
+    const ru_graph was = t->step.graph;
+    uint32_t parts = a->parts;
+    int64_t batch = a->batch;
     rui_trainer_options(t, &so, &eo);
     so.batch = a->batch = turn->share.batch;
-    RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
+    RU_TRY(build_graph(a, &so, err));
     ru_status st = ru_exe_open(&t->step.graph, &eo, &t->exe, err);
     RU_TRY(st == RU_E_MEM ? rui_trainer_too_large(t, err) : st);
     if (before != NULL) {
-        st = take_state(t, before, err);
+        st = take_state(t, &was, before, err);
         ru_exe_close(before);
         RU_TRY(st);
+    }
+    if (before != NULL && batch != a->batch) {
         ru_run_report_say(t->report, "the batch is %lld samples from step %lld on",
                           (long long)so.batch, (long long)t->step_done + 1);
+    }
+    if (before != NULL && parts != a->parts) {
+        ru_run_report_say(t->report, "a batch is computed in %u part%s from step %lld on", a->parts,
+                          a->parts == 1 ? "" : "s", (long long)t->step_done + 1);
     }
     RU_TRY(rui_hists_listen(t, err));
     if (a->beside != NULL) {
         int64_t threads = t->job->train.threads;
-        RU_TRY(rui_beside_listen(a->beside, t->exe,
-                                 threads != 0 ? (uint32_t)threads : ru_pool_cores(), err));
+        RU_TRY(rui_beside_listen(
+            a->beside, t->exe, threads != 0 ? (uint32_t)threads : ru_pool_cores(), a->parts, err));
     }
     return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
 }
@@ -556,6 +598,21 @@ static const rui_exchange_ops ops = {.name = "alone",
                                      .over = over,
                                      .seals = true};
 
+/* Batch norm would take its mean over a part: other results than those of the job. */
+static ru_status can_cut(const rui_trainer *t, ru_err *err)
+{
+    const ru_graph *g = &t->model.train;
+    for (uint32_t k = 0; k < g->n_nodes; k++) {
+        if (g->nodes[k].op == RU_OP_BatchNormTrain) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--op-max computes batches in parts, and the batch norm of this model "
+                           "takes its means over a whole batch; leave out --op-max, or set "
+                           "train.accumulate where that is meant");
+        }
+    }
+    return RU_OK;
+}
+
 ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err)
 {
     rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena, .saved_step = -1};
@@ -566,11 +623,9 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
                ? RU_FAIL(err, RU_E_CONFIG,
                          "train.adapt needs a run with workers: rubato train JOB -w 1, or more")
                : RU_OK;
-    a.st = a.st == RU_OK && opt->n_besides > 0
-               ? rui_beside_open(opt->beside, opt->n_besides, opt->beside_plain, opt->beside_fixed,
-                                 &a.beside, err)
-               : a.st;
+    a.st = a.st == RU_OK && opt->n_besides > 0 ? rui_beside_open(opt, &a.beside, err) : a.st;
     a.st = a.st == RU_OK ? rui_trainer_prepare(&t, err) : a.st;
+    a.st = a.st == RU_OK && opt->beside_op_max_ns > 0 ? can_cut(&t, err) : a.st;
     rui_drive(&a.d);
     if (a.st != RU_OK && t.report != NULL) {
         ru_run_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
