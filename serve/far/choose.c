@@ -5,7 +5,7 @@
 #include "plan/row/policy.h"
 #include "serve/far/far_impl.h"
 
-enum { GAPS_MIN = 64, GAPS_FRESH = 32 };
+enum { GAPS_MIN = 64, GAPS_FRESH = 32, WARM = 32 };
 #define SLACK    0.25 /* of the CUSUM, in standard deviations: drifts of half of them are found */
 #define ALARM    12.0
 #define PAUSE_NS INT64_C(2000000000) /* between two choices */
@@ -17,8 +17,7 @@ double rui_far_slo_s(const rui_far *f)
 
 double rui_far_call_usd(const rui_far *f, double memory_mb, double s)
 {
-    double billed = RUI_FAR_BILLING_S * ceil(s / RUI_FAR_BILLING_S - 1e-9);
-    return billed * memory_mb / 1024 * f->opt->usd_per_gb_s + f->opt->usd_per_call;
+    return s * memory_mb / 1024 * f->opt->usd_per_gb_s + f->opt->usd_per_call;
 }
 
 /* -- in force ----------------------------------------------------------------------------------
@@ -44,7 +43,7 @@ static void install(rui_far *f, const rui_far_choice *c, ru_time now)
     const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
     ru_serve_pace p = {.batch = c->at.batch};
     for (uint32_t k = 0; k < f->n_sizes && 1u << k < 2 * c->at.batch; k++) {
-        p.service_ns[k] = (int64_t)(rui_far_service_s(f, 0, m, 1u << k) * f->slow * 1e9);
+        p.service_ns[k] = (int64_t)(rui_far_now_s(f, 0, m, 1u << k) * 1e9);
     }
     f->v->pace = p;
     rui_infer_step(f->v, (ru_event){.kind = RU_EV_LOCAL,
@@ -121,11 +120,6 @@ ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
 /* -- on the loader's thread --------------------------------------------------------------------
  */
 
-double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k)
-{
-    return rui_far_service_s(f, class_of, memory, k) * f->facts.slow + f->facts.cold_s;
-}
-
 void rui_far_put_gaps(const rui_far *f, double times, ru_json *j)
 {
     ru_json_open(j, "arrivals", '{');
@@ -144,7 +138,7 @@ void rui_far_put_prices(const rui_far *f, ru_json *j)
     ru_json_f64(j, "quantile", f->v->server->opt.slo_q);
     ru_json_f64(j, "usd_per_gb_s", f->opt->usd_per_gb_s);
     ru_json_f64(j, "usd_per_call", f->opt->usd_per_call);
-    ru_json_f64(j, "billing_step_s", RUI_FAR_BILLING_S);
+    ru_json_f64(j, "billing_step_s", 1e-6); /* means of what is billed are no whole steps */
 }
 
 ru_status rui_far_plan(rui_far *f, const char *policy, const ru_text *question, void *plan,
@@ -189,7 +183,9 @@ static void put_question(const rui_far *f, const question *q, ru_json *j)
     ru_json_f64(j, "memory_step_mb", f->n_memory > 1 ? f->memory_mb[1] - f->memory_mb[0] : 64);
     ru_json_i64(j, "batch_max", q->batch_max);
     rui_far_put_prices(f, j);
-    ru_json_f64(j, "slo_s", rui_far_slo_s(f));
+    /* A cold start delays a call and is not billed: it is part of the objective, not of the times.
+     */
+    ru_json_f64(j, "slo_s", rui_far_slo_s(f) - f->facts.cold_s / (1 - q->margin));
     ru_json_f64(j, "margin", q->margin);
     ru_json_str(j, "method", q->method);
     ru_json_f64(j, "fixed_memory_mb", q->fixed->memory_mb);
@@ -207,11 +203,17 @@ static ru_status ask(rui_far *f, const question *q, rui_far_choice *out, ru_err 
     put_question(f, q, &j);
     RU_TRY(rui_far_plan(f, "batch", &text, &plan, err));
     *out = (rui_far_choice){.at = plan.at,
-                            .latency_s = plan.latency_s,
+                            .latency_s = plan.latency_s + f->facts.cold_s,
                             .usd = plan.usd_per_request,
                             .mean_batch = plan.mean_batch,
-                            .instances = plan.instances};
+                            .instances = plan.instances + f->facts.cold_s * f->facts.rate /
+                                                              (q->times * plan.mean_batch)};
     return RU_OK;
+}
+
+bool rui_far_finds_room(const rui_far *f, const rui_far_choice *c)
+{
+    return c->instances <= RUI_FAR_BUSY * f->v->instances;
 }
 
 /* The largest batch worth a look: those that could be served, and could fill up, in time. */
@@ -224,7 +226,7 @@ uint32_t rui_far_batch_most(const rui_far *f)
         for (uint32_t m = 0; m < f->n_memory; m++) {
             best = fmin(best, rui_far_known_s(f, 0, m, k + 1));
         }
-        if (best > rui_far_slo_s(f)) {
+        if (best + f->facts.cold_s > rui_far_slo_s(f)) {
             break;
         }
     }
@@ -238,7 +240,7 @@ ru_status rui_far_choose(rui_far *f, ru_err *err)
     }
     question q = {
         .method = "none", .margin = RUI_FAR_MARGIN, .times = 1, .batch_max = rui_far_batch_most(f)};
-    rui_far_choice slower, faster, *c = &f->found.next;
+    rui_far_choice found, slower, faster, *c = &f->found.next;
     q.fixed = &f->now.at;
     /* two standard errors of the rate, either way, must keep the promise too */
     double off = fmin(2 * fmax(sqrt(f->facts.scv), 1) / sqrt(f->facts.n), 0.5);
@@ -247,7 +249,12 @@ ru_status rui_far_choose(rui_far *f, ru_err *err)
     RU_TRY(ask(f, &q, &f->found.kept, err));
     for (double margin = RUI_FAR_MARGIN; margin <= RUI_FAR_MARGIN_MAX; margin *= 2) {
         q = (question){"exact", &f->now.at, margin, 1, q.batch_max};
-        RU_TRY(ask(f, &q, c, err));
+        ru_status st = ask(f, &q, &found, err);
+        if (st == RU_E_INFEASIBLE && margin > RUI_FAR_MARGIN) {
+            break; /* the last one is as careful as can be */
+        }
+        RU_TRY(st);
+        *c = found;
         q = (question){"fixed", &c->at, RUI_FAR_MARGIN, 1 + off, q.batch_max};
         RU_TRY(ask(f, &q, &slower, err));
         q.times = 1 - off;
@@ -255,6 +262,9 @@ ru_status rui_far_choose(rui_far *f, ru_err *err)
         if (slower.latency_s <= rui_far_slo_s(f) && faster.latency_s <= rui_far_slo_s(f)) {
             break;
         }
+    }
+    if (f->found.alone.usd < c->usd && rui_far_finds_room(f, &f->found.alone)) {
+        *c = f->found.alone; /* as careful: it does not feel the rate */
     }
     return RU_OK;
 }
@@ -268,12 +278,24 @@ static double gap_s(const rui_far *f, uint64_t k)
     return ns > 0 ? (double)ns * 1e-9 : 0;
 }
 
+/* Starts behind the first calls of a choice: these get instances for any load. A few calls say
+ * little of the chance of a start, and more than half of the promise says nothing else. */
+static void fit_cold(rui_far *f, ru_function_meter m)
+{
+    rui_far_facts *x = &f->facts;
+    uint64_t starts = m.starts - x->warm.starts, calls = m.calls - x->warm.calls;
+    double chance = (double)starts / (double)(calls + GAPS_MIN);
+    double start_s = starts > 0 ? (double)m.start_ns * 1e-9 / (double)m.starts : 0;
+    x->cold_s = fmin(chance * start_s, 0.5 * rui_far_slo_s(f));
+    if (calls > RUI_FAR_CAME) {
+        x->warm = m;
+    }
+}
+
 /* What the loader's thread works on: the loop goes on meanwhile. */
 static void fit(rui_far *f)
 {
     rui_far_facts *x = &f->facts;
-    ru_function_meter m = ru_function_host_meter(f->host);
-    uint64_t starts = m.starts - x->warm.starts, calls = m.calls - x->warm.calls;
     double sum = 0, squares = 0;
     x->n = 0;
     for (uint64_t k = f->from + 1; k < f->n_came; k++) {
@@ -288,14 +310,13 @@ static void fit(rui_far *f)
     f->rises_from = f->falls_from = f->n_came - 1;
     x->scv = f->sd_s * f->sd_s / (f->mean_s * f->mean_s);
     x->rate = 1 / f->mean_s;
-    x->slow = f->slow;
+    rui_far_live_fit(f);
     if (f->size != NULL) {
         rui_size_fit(f);
     }
-    x->cold_s = starts > 0 && calls > 0 /* chance times time of a cold start */
-                    ? (double)starts / (double)calls * (double)m.start_ns * 1e-9 / (double)m.starts
-                    : 0;
-    x->warm = m;
+    if (f->took.n > WARM) {
+        fit_cold(f, ru_function_host_meter(f->host));
+    }
 }
 
 static void choose(rui_far *f, ru_time now)
@@ -343,7 +364,7 @@ uint32_t rui_far_came(rui_far *f, ru_time now, int64_t size)
     uint64_t known = f->chosen_n > f->from ? f->chosen_n - f->from : 0, have = f->n_came - f->from;
     bool first = f->mean_s == 0, more = have >= 2 * known && known < RUI_FAR_CAME / 4;
     bool old = ru_time_since(now, f->chosen_at) > RUI_FAR_AGAIN_NS;
-    if (first || (f->sd_s > 0 && drifts(f)) || more || old || shifts) {
+    if (first || (f->sd_s > 0 && drifts(f)) || more || old || shifts || f->live.strays) {
         choose(f, now);
     }
     return class_of;
@@ -353,7 +374,8 @@ void rui_far_answered(rui_far *f, int64_t size, int64_t all_ns)
 {
     uint64_t late = all_ns > f->v->server->opt.slo_ns ? 1 : 0;
     ru_hist_add(&f->took, all_ns);
-    if (++f->answers == GAPS_MIN / 2) { /* the first instances start for any load */
+    f->answers++;
+    if (f->took.n == WARM) {
         f->facts.warm = ru_function_host_meter(f->host);
     }
     f->late += late;
@@ -385,7 +407,7 @@ void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
     f->choosing = false;
     f->choices++;
     double limit = (1 - RUI_FAR_MARGIN) * rui_far_slo_s(f);
-    if (st != RU_OK || c->instances > RUI_FAR_BUSY * f->v->instances) {
+    if (st != RU_OK || !rui_far_finds_room(f, c)) {
         ru_text t = ru_text_into(f->refusal, sizeof f->refusal);
         f->refused++;
         if (st != RU_OK) {

@@ -1,5 +1,5 @@
-/* When functions are chosen again, by hand, and how careful a choice from few arrivals is, by
- * drawing requests. */
+/* When functions are chosen again, by hand, what a choice knows of times, and how careful a choice
+ * from few arrivals is, by drawing requests. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,11 +32,11 @@ static world *open_world(void)
                    .n_memory = 1,
                    .n_sizes = 3,
                    .memory_mb = {1024},
-                   .now = {.at = {.memory_mb = 1024, .batch = 1}},
-                   .slow = 1};
+                   .now = {.at = {.memory_mb = 1024, .batch = 1}}};
     for (uint32_t k = 0; k < RUI_FAR_SIZES; k++) {
         f->service_ns[0][0][k] = (10 + (INT64_C(2) << k)) * 1000000;
     }
+    rui_far_live_fit(f);
     ru_arena_init(&f->plan_arena, 0);
     return w;
 }
@@ -115,13 +115,74 @@ static void test_a_delay_of_the_configuration_stays(void **state)
     close_world(w);
 }
 
-/* The choice after n gaps of a memoryless process. */
-static rui_far_choice chosen(uint32_t n)
+/* Calls of k rows that take so many times as long as the probes said. */
+static void run(world *w, uint32_t calls, uint32_t k, double times)
+{
+    double s = rui_far_service_s(&w->far, 0, 0, k);
+    for (uint32_t i = 0; i < calls; i++) {
+        rui_far_ran(&w->far, 0, 0, k, times * s);
+    }
+}
+
+static double known(world *w, uint32_t k)
+{
+    rui_far_live_fit(&w->far);
+    return rui_far_known_s(&w->far, 0, 0, k) / rui_far_service_s(&w->far, 0, 0, k);
+}
+
+/* 12, 14 and 18 ms of 1, 2 and 4 rows. What delays calls of one size says something of sizes that
+ * did not come, and nothing of those that came often and take as long as ever. */
+static void test_each_size_has_its_own_time(void **state)
+{
+    (void)state;
+    world *w = open_world();
+    assert_true(known(w, 1) == 1 && known(w, 4) == 1);
+    run(w, 200, 1, 2);
+    assert_true(known(w, 1) > 1.95 && known(w, 1) < 2.01);
+    assert_true(known(w, 4) > 1.9 && known(w, 3) == known(w, 4));
+    for (uint32_t k = 0; k < 600; k++) {
+        run(w, 1, 1, 3);
+        run(w, 1, 4, 1);
+    }
+    assert_true(known(w, 1) > 2.7 && known(w, 1) < 3.01);
+    assert_true(known(w, 4) > 0.99 && known(w, 4) < 1.15);
+    assert_true(known(w, 2) > 1.7 && known(w, 2) < 1.9); /* (3 * 12 + 18) / (12 + 18) */
+    run(w, 8, 1, 1000);                                  /* lost ones */
+    assert_true(known(w, 1) < 5);
+    run(w, 8000, 4, 1); /* what came long ago says less than what comes now */
+    assert_true(known(w, 1) < 1.15 && fabs(known(w, 4) - 1) < 1e-3);
+    close_world(w);
+}
+
+/* Calls that are a fifth off what the choice knows ask for another one. */
+static void test_other_times_are_noticed(void **state)
+{
+    (void)state;
+    static const double times[] = {1.1, 0.9, 1.4, 0.7};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(times); k++) {
+        world *w = open_world();
+        run(w, 200, 1, times[k]);
+        assert_false(w->far.live.strays); /* no choice knows anything */
+        w->far.mean_s = 1;
+        run(w, 63, 1, times[k]);
+        assert_false(w->far.live.strays);
+        run(w, 1, 1, times[k]);
+        assert_true(w->far.live.strays == (k >= 2));
+        rui_far_live_fit(&w->far);
+        run(w, 200, 1, times[k]);
+        assert_false(w->far.live.strays);
+        close_world(w);
+    }
+}
+
+/* The choice after n gaps of a memoryless process, with cold starts of so long a call. */
+static rui_far_choice chosen(uint32_t n, double cold_s)
 {
     world *w = open_world();
     rui_far_facts *x = &w->far.facts;
     ru_err err;
     uint32_t order[MANY];
+    x->cold_s = cold_s;
     ru_rng rng = ru_rng_from(1, n);
     for (uint32_t k = 0; k < n; k++) {
         order[k] = k;
@@ -132,10 +193,14 @@ static rui_far_choice chosen(uint32_t n)
     }
     x->n = n;
     x->rate = 1 / MEAN_S;
-    x->scv = x->slow = 1;
+    x->scv = 1;
     assert_ok(rui_far_choose(&w->far, &err), err);
     rui_far_choice c = w->far.found.next;
     assert_true(c.latency_s <= 0.95 * SLO_S && c.usd < w->far.found.alone.usd);
+    /* a cold start is waited for, and not billed */
+    assert_near(w->far.found.alone.latency_s, 0.012 + cold_s, 1e-6);
+    assert_near(w->far.found.alone.usd, rui_far_call_usd(&w->far, 1024, 0.012), 1e-6);
+    assert_near(w->far.found.alone.instances, (0.012 + cold_s) / MEAN_S, 0.02);
     close_world(w);
     return c;
 }
@@ -167,16 +232,18 @@ static double late(const rui_far_choice *c, double mean_s)
 static void test_few_arrivals_make_careful(void **state)
 {
     (void)state;
-    const rui_far_choice few = chosen(FEW), many = chosen(MANY);
+    const rui_far_choice few = chosen(FEW, 0), many = chosen(MANY, 0), cold = chosen(MANY, 0.04);
     double off = 2 / sqrt(FEW);
-    assert_true(many.usd < few.usd);
+    assert_true(many.usd < few.usd && many.usd < cold.usd);
     assert_true(late(&many, MEAN_S) < 0.052);
     assert_true(fmax(late(&many, (1 + off) * MEAN_S), late(&many, (1 - off) * MEAN_S)) > 0.055);
     assert_true(late(&few, (1 + off) * MEAN_S) < 0.052);
     assert_true(late(&few, (1 - off) * MEAN_S) < 0.052);
 }
 
-RU_TESTS(serve_choose, cmocka_unit_test(test_a_delay_of_the_configuration_stays),
+RU_TESTS(serve_choose, cmocka_unit_test(test_each_size_has_its_own_time),
+         cmocka_unit_test(test_other_times_are_noticed),
+         cmocka_unit_test(test_a_delay_of_the_configuration_stays),
          cmocka_unit_test(test_a_stop_begins_anew),
          cmocka_unit_test(test_drifts_are_found_where_they_begin),
          cmocka_unit_test(test_few_arrivals_make_careful))

@@ -8,7 +8,6 @@
 #include "serve/far/far_impl.h"
 
 enum { TRIES = 3 };
-#define NEVER_S  1e6 /* a memory that a batch does not fit into */
 #define START_NS INT64_C(60000000000)
 /* A call that takes so many promises is lost: its instance is frozen, or never answers. */
 #define LIMIT_OF     20
@@ -24,13 +23,18 @@ uint32_t rui_far_memory(const rui_far *f, double memory_mb)
     return m;
 }
 
-double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k)
+uint32_t rui_far_rows(const rui_far *f, uint32_t k)
 {
     uint32_t size = 0;
     while (size + 1 < f->n_sizes && 1u << size < k) { /* instances compute whole powers of two */
         size++;
     }
-    return (double)f->service_ns[class_of][memory][size] * 1e-9;
+    return size;
+}
+
+double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k)
+{
+    return (double)f->service_ns[class_of][memory][rui_far_rows(f, k)] * 1e-9;
 }
 
 /* -- batches -----------------------------------------------------------------------------------
@@ -70,16 +74,13 @@ static ru_status status_of(const ru_function_outcome *o)
                                                                                          : RU_E_IO;
 }
 
-/* What batches take, beside what the probes said. */
 static void learn(rui_far *f, const calling *c, int64_t run_ns)
 {
-    uint32_t rows = 0, m = rui_far_memory(f, c->job->memory_mb);
+    uint32_t rows = 0;
     for (uint32_t k = c->from; k < c->from + c->n; k++) {
         rows += (uint32_t)c->job->parts[k]->rows;
     }
-    double known = rui_far_service_s(f, c->class_of, m, rows);
-    double times = rows <= 1u << (f->n_sizes - 1) ? (double)run_ns * 1e-9 / known : f->slow;
-    f->slow += ((times < 10 ? times : 10) - f->slow) / 64;
+    rui_far_ran(f, c->class_of, rui_far_memory(f, c->job->memory_mb), rows, (double)run_ns * 1e-9);
 }
 
 static void on_done(void *self, const ru_function_outcome *o)
@@ -199,7 +200,7 @@ static void probe_next(rui_far *f, bool fits)
         return;
     }
     for (uint32_t k = p->size + 1; k < f->n_sizes; k++) {
-        row[k] = fits ? 2 * row[k - 1] : (int64_t)(NEVER_S * 1e9);
+        row[k] = fits ? 2 * row[k - 1] : (int64_t)(RUI_FAR_NEVER_S * 1e9);
     }
     p->size = 0;
     if (f->size == NULL || ++p->class_of == f->size->n) {
@@ -214,7 +215,7 @@ static void on_probe(void *self, const ru_function_outcome *o)
     rui_far_probe *p = &f->probe;
     int64_t *at = &f->service_ns[p->class_of][p->memory][p->size];
     if (o->answer.result != RU_FUNCTION_OK) {
-        *at = (int64_t)(NEVER_S * 1e9);
+        *at = (int64_t)(RUI_FAR_NEVER_S * 1e9);
         ru_text t = ru_text_into(f->why, sizeof f->why);
         ru_text_put(&t, o->why);
         ru_log(RU_LOG_WARN, "serve", "probe", "%s with %g MB, %u rows: %s", f->v->model,
@@ -226,7 +227,8 @@ static void on_probe(void *self, const ru_function_outcome *o)
         }
         if (++p->round == RUI_FAR_ROUNDS + 1) {
             qsort(p->ns, RUI_FAR_ROUNDS, sizeof p->ns[0], by_time);
-            *at = p->ns[RUI_FAR_ROUNDS / 2];
+            int64_t steps = (p->ns[RUI_FAR_ROUNDS / 2] - 1) / RUI_FAR_BILLING_NS + 1;
+            *at = steps * RUI_FAR_BILLING_NS;
             probe_next(f, true);
         }
     }
@@ -336,7 +338,7 @@ ru_status rui_far_open(rui_version *v, ru_err *err)
     if (f == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for functions");
     }
-    *f = (rui_far){.v = v, .opt = v->server->opt.functions, .slow = 1};
+    *f = (rui_far){.v = v, .opt = v->server->opt.functions};
     f->last = &f->done;
     ru_arena_init(&f->plan_arena, 0);
     v->far = f;

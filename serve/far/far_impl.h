@@ -21,8 +21,9 @@ enum {
 };
 #define RUI_FAR_MARGIN     0.05 /* of the promise that a choice leaves */
 #define RUI_FAR_MARGIN_MAX 0.4
-#define RUI_FAR_STEPS      20 /* timeouts that are looked at */
-#define RUI_FAR_BILLING_S  0.001
+#define RUI_FAR_STEPS      20               /* timeouts that are looked at */
+#define RUI_FAR_BILLING_NS INT64_C(1000000) /* times are whole ones of it, as they are billed */
+#define RUI_FAR_NEVER_S    1e6              /* a memory that a batch does not fit into */
 
 /* A choice and what the law says of it. */
 typedef struct rui_far_choice {
@@ -50,10 +51,27 @@ typedef struct rui_far_probe {
 typedef struct rui_far_facts {
     double gap_s[RUI_FAR_CAME]; /* [n] between requests */
     uint32_t n;
-    double rate, scv; /* of the gaps; a second */
-    double slow, cold_s;
-    ru_function_meter warm; /* when starts began to count: those of the first requests do not */
+    double rate, scv;                                               /* of the gaps; a second */
+    double times[RUI_FAR_CLASSES][RUI_FAR_MEMORIES][RUI_FAR_SIZES]; /* as rui_far_now_s */
+    double cold_s;          /* of a call: chance times time of a cold start, which is not billed */
+    ru_function_meter warm; /* when starts began to count: those of a choice's first calls do not */
 } rui_far_facts;
+
+/* What calls of one class, memory and size took, of what the probes said. */
+typedef struct rui_far_cell {
+    double times, n; /* their mean; how many it is of, when */
+    uint64_t at;     /* the last one came, of all calls */
+} rui_far_cell;
+
+/* What batches take now. */
+typedef struct rui_far_live {
+    double ran_s, said_s; /* all calls lately, and as the probes said */
+    rui_far_cell cell[RUI_FAR_CLASSES][RUI_FAR_MEMORIES][RUI_FAR_SIZES];
+    uint64_t n;                        /* calls */
+    double since_ran_s, since_known_s; /* since the choice, and as it knows */
+    uint32_t since_n;
+    bool strays; /* they are far from each other */
+} rui_far_live;
 
 /* Buffers by size, and which takes the requests of a class. */
 typedef struct rui_far_routes {
@@ -87,9 +105,9 @@ struct rui_far {
     rui_far_size *size; /* NULL: requests have one size, class 0 */
     rui_far_probe probe;
     char why[RU_ERR_TEXT_MAX]; /* the last probe that failed */
-    double slow;               /* what batches take now, of what the probes said */
-    rui_job *done, **last;     /* batches that are done, by `next` */
-    uint32_t *open;            /* [v->instances] calls of the job of each */
+    rui_far_live live;
+    rui_job *done, **last; /* batches that are done, by `next` */
+    uint32_t *open;        /* [v->instances] calls of the job of each */
     ru_time came[RUI_FAR_CAME];
     uint64_t n_came, from; /* `from`: the first of the rate in force */
     double mean_s, sd_s;   /* of the gaps that the choice in force knows; 0: none */
@@ -114,16 +132,26 @@ struct rui_far {
 uint32_t rui_far_memory(const rui_far *f, double memory_mb); /* its number */
 /* Seconds of k rows of a class with memory m, as the probes said. */
 double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
+uint32_t rui_far_rows(const rui_far *f, uint32_t k); /* of a call of k rows: its number */
+
+/* live.c: a call took so long. */
+void rui_far_ran(rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k, double s);
+double rui_far_slow(const rui_far *f); /* all calls, of what the probes said */
+/* As rui_far_service_s: what it takes now, and what a choice knows. */
+double rui_far_now_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
+double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
+void rui_far_live_fit(rui_far *f); /* what a choice is to know */
+
 /* choose.c: the probes are over. Errors: RU_E_INFEASIBLE with the best that there is. */
 RU_MUST_USE ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err);
 double rui_far_slo_s(const rui_far *f);
 /* Batch and delay that the model's owner has chosen, whoever comes: of its rows as many as are
  * computed in the time of the promise, since others would be refused. */
 void rui_far_by_hand(const rui_far *f, uint32_t rows, rui_far_choice *c);
-/* The same as a choice knows it: live, with cold starts. */
-double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
 double rui_far_call_usd(const rui_far *f, double memory_mb, double s);
 uint32_t rui_far_batch_most(const rui_far *f);
+/* Does every batch find an instance free, as the law assumes? */
+bool rui_far_finds_room(const rui_far *f, const rui_far_choice *c);
 /* What every question has, and the policy's checked plan of one, which lives in plan_arena. */
 void rui_far_put_gaps(const rui_far *f, double times, ru_json *j);
 void rui_far_put_prices(const rui_far *f, ru_json *j);

@@ -124,7 +124,7 @@ static void put_times(const rui_far *f, const ru_tell *o)
 {
     ru_text *t = o->text;
     uint32_t classes = f->size != NULL ? f->size->n : 1;
-    ru_text_putf(t, "seconds of a batch, by memory%s and rows\n      MB%s",
+    ru_text_putf(t, "seconds of a batch now, by memory%s and rows\n      MB%s",
                  classes > 1 ? ", size" : "", classes > 1 ? "      size" : "");
     for (uint32_t k = 0; k < f->n_sizes; k++) {
         ru_text_putf(t, " %9u", 1u << k);
@@ -137,7 +137,7 @@ static void put_times(const rui_far *f, const ru_tell *o)
             ru_text_putf(t, " %9g", rui_size_bound(f, c));
         }
         for (uint32_t k = 0; k < f->n_sizes; k++) {
-            double s = rui_far_service_s(f, c, m, 1u << k);
+            double s = rui_far_now_s(f, c, m, 1u << k);
             ru_text_putf(t, " %9.4g", s);
             ru_tell_open(o, NULL, '{');
             ru_tell_f64(o, "memory_mb", f->memory_mb[m]);
@@ -150,8 +150,8 @@ static void put_times(const rui_far *f, const ru_tell *o)
         }
     }
     ru_tell_close(o);
-    ru_tell_f64(o, "times_as_long", f->slow);
-    ru_text_putf(t, "\nbatches take %.3g times as long now\n", f->slow);
+    ru_tell_f64(o, "times_as_long", rui_far_slow(f));
+    ru_text_putf(t, "\nbatches take %.3g times as long now as in the probes\n", rui_far_slow(f));
 }
 
 void rui_far_explain(const rui_far *f, const ru_tell *o)

@@ -123,8 +123,8 @@ void rui_size_install(rui_far *f)
             largest = z->now.route[i * z->n + k] > 0 ? k : largest;
         }
         for (uint32_t k = 0; k < f->n_sizes && 1u << k < 2 * p.batch; k++) {
-            double s = rui_far_service_s(f, largest, rui_far_memory(f, rule[i].memory_mb), 1u << k);
-            p.service_ns[k] = (int64_t)(s * f->slow * 1e9);
+            double s = rui_far_now_s(f, largest, rui_far_memory(f, rule[i].memory_mb), 1u << k);
+            p.service_ns[k] = (int64_t)(s * 1e9);
         }
         f->v->pace = p;
         say(f, RU_SERVE_PACE, &p, sizeof p);

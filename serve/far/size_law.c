@@ -1,6 +1,7 @@
 /* Requests that differ in size: buffers for sizes by the policy `route`, and what the law says of
  * them. */
 #include <math.h>
+#include <string.h>
 
 #include "cost/arrive.h"
 #include "serve/far/far_impl.h"
@@ -38,6 +39,7 @@ static void quantiles(const rui_far *f, const ru_route_mix *mix, const ru_batch_
             high = kept ? mid : high;
         }
         uint32_t k = mix->class_of[j];
+        high += f->facts.cold_s;
         latency_s[k] = fmax(latency_s[k], high); /* of buffers that share a class the later one */
     }
 }
@@ -76,7 +78,7 @@ static ru_status judge_buffer(rui_far *f, rui_far_routes *r, uint32_t i, const r
             double p = s->calls * law.size_p[b] * ru_route_largest(&mix, b, j);
             double took = service[mix.class_of[j] * c->batch + b - 1];
             s->usd += p * rui_far_call_usd(f, c->memory_mb, took);
-            s->busy_s += p * took;
+            s->busy_s += p * (took + f->facts.cold_s);
             s->padded += p * b * z->bound[mix.class_of[j]];
         }
     }
@@ -135,9 +137,9 @@ static void put_list(ru_json *j, const char *name, const double *x, uint32_t n)
     ru_json_close(j);
 }
 
-/* routed: else every request is alone, which is what a choice saves of, however many instances
- * that would take. */
-static void put_question(const rui_far *f, bool routed, double margin, ru_json *j)
+/* Method "none", every request alone, is what a choice saves of, however many instances that would
+ * take. A cold start delays a call and is not billed: it is part of the objective. */
+static void put_question(const rui_far *f, const char *method, double margin, ru_json *j)
 {
     const rui_far_size *z = f->size;
     double most_s = TOO_LONG * rui_far_slo_s(f);
@@ -158,25 +160,25 @@ static void put_question(const rui_far *f, bool routed, double margin, ru_json *
     }
     ru_json_close(j);
     rui_far_put_prices(f, j);
-    ru_json_f64(j, "slo_s", (1 - margin) * rui_far_slo_s(f));
+    ru_json_f64(j, "slo_s", (1 - margin) * rui_far_slo_s(f) - f->facts.cold_s);
     ru_json_str(j, "per", "request");
     ru_json_str(j, "keep", "class");
     ru_json_i64(j, "buffers_max", f->opt->buffers_max < z->n ? f->opt->buffers_max : z->n);
-    if (routed) {
+    if (strcmp(method, "none") != 0) {
         ru_json_f64(j, "instances_max", RUI_FAR_BUSY * f->v->instances);
     }
-    ru_json_str(j, "method", routed ? "cuts" : "none");
+    ru_json_str(j, "method", method);
     ru_json_close(j);
 }
 
-static ru_status ask(rui_far *f, bool routed, double margin, rui_far_routes *r, ru_err *err)
+static ru_status ask(rui_far *f, const char *method, double margin, rui_far_routes *r, ru_err *err)
 {
     const rui_far_size *z = f->size;
     ru_arena_rewind(&f->plan_arena, (ru_arena_mark){0});
     ru_text text = ru_text_arena(&f->plan_arena);
     ru_json j = ru_json_into(&text);
     ru_route_plan plan;
-    put_question(f, routed, margin, &j);
+    put_question(f, method, margin, &j);
     RU_TRY(rui_far_plan(f, "route", &text, &plan, err));
     RU_CHECK(plan.n <= RUI_FAR_CLASSES);
     *r = (rui_far_routes){.n = plan.n};
@@ -191,29 +193,62 @@ static ru_status ask(rui_far *f, bool routed, double margin, rui_far_routes *r, 
     return RU_OK;
 }
 
+/* Routes, what the law says of them, and do they keep the promise when the rate is off by two
+ * standard errors, either way? */
+typedef struct option {
+    rui_far_routes routes;
+    rui_far_choice law;
+    bool careful;
+} option;
+
+/* Of a method, with as much margin as makes it careful; the last one is as careful as can be.
+ * Errors: RU_E_INFEASIBLE. */
+static ru_status careful(rui_far *f, const char *method, option *o, ru_err *err)
+{
+    double off = fmin(2 * fmax(sqrt(f->facts.scv), 1) / sqrt(f->facts.n), 0.5);
+    rui_far_routes found;
+    rui_far_choice slower, faster;
+    o->careful = false;
+    for (double margin = RUI_FAR_MARGIN; margin <= RUI_FAR_MARGIN_MAX && !o->careful; margin *= 2) {
+        ru_status st = ask(f, method, margin, &found, err);
+        if (st == RU_E_INFEASIBLE && margin > RUI_FAR_MARGIN) {
+            break;
+        }
+        RU_TRY(st);
+        o->routes = found;
+        RU_TRY(judge(f, &found, 1 + off, &slower, err));
+        RU_TRY(judge(f, &found, 1 - off, &faster, err));
+        o->careful = fmax(slower.latency_s, faster.latency_s) <= rui_far_slo_s(f);
+    }
+    return judge(f, &o->routes, 1, &o->law, err);
+}
+
+/* One buffer feels the rate less than several with a part of it each, and requests alone do not:
+ * care may cost more than buffers by size save. */
 ru_status rui_size_choose(rui_far *f, ru_err *err)
 {
     rui_far_size *z = f->size;
-    rui_far_routes found;
-    rui_far_choice slower, faster;
-    /* two standard errors of the rate, either way, must keep the promise too */
-    double off = fmin(2 * fmax(sqrt(f->facts.scv), 1) / sqrt(f->facts.n), 0.5);
-    RU_TRY(ask(f, false, RUI_FAR_MARGIN, &found, err));
-    RU_TRY(judge(f, &found, 1, &f->found.alone, err));
+    option by_size, one;
+    rui_far_routes alone;
+    RU_TRY(ask(f, "none", RUI_FAR_MARGIN, &alone, err));
+    RU_TRY(judge(f, &alone, 1, &f->found.alone, err));
     z->kept = z->now;
     RU_TRY(judge(f, &z->kept, 1, &f->found.kept, err));
-    for (double margin = RUI_FAR_MARGIN; margin <= RUI_FAR_MARGIN_MAX; margin *= 2) {
-        ru_status st = ask(f, true, margin, &found, err);
-        if (st == RU_E_INFEASIBLE && margin > RUI_FAR_MARGIN) {
-            break; /* the last one is as careful as can be */
-        }
-        RU_TRY(st);
-        z->next = found;
-        RU_TRY(judge(f, &found, 1 + off, &slower, err));
-        RU_TRY(judge(f, &found, 1 - off, &faster, err));
-        if (slower.latency_s <= rui_far_slo_s(f) && faster.latency_s <= rui_far_slo_s(f)) {
-            break;
-        }
+    RU_TRY(careful(f, "cuts", &by_size, err));
+    ru_status st = by_size.routes.n > 1 ? careful(f, "single", &one, err) : RU_E_INFEASIBLE;
+    if (st != RU_OK && st != RU_E_INFEASIBLE) {
+        return st;
     }
-    return judge(f, &z->next, 1, &f->found.next, err);
+    z->next = by_size.routes;
+    f->found.next = by_size.law;
+    if (st == RU_OK &&
+        (one.careful != by_size.careful ? one.careful : one.law.usd < by_size.law.usd)) {
+        z->next = one.routes;
+        f->found.next = one.law;
+    }
+    if (f->found.alone.usd < f->found.next.usd && rui_far_finds_room(f, &f->found.alone)) {
+        z->next = alone;
+        f->found.next = f->found.alone;
+    }
+    return RU_OK;
 }

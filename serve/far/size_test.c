@@ -35,7 +35,6 @@ static world *open_world(void)
                    .n_memory = 2,
                    .n_sizes = 4,
                    .memory_mb = {512, 1024},
-                   .slow = 1,
                    .size = &w->size};
     w->size = (rui_far_size){.n = CLASSES, .most = CLASSES * WIDTH};
     for (uint32_t k = 0; k < CLASSES; k++) {
@@ -62,7 +61,8 @@ static world *open_world(void)
     }
     f->facts.n = GAPS;
     f->facts.rate = 1 / MEAN_S;
-    f->facts.scv = f->facts.slow = 1;
+    f->facts.scv = 1;
+    rui_far_live_fit(f);
     return w;
 }
 

@@ -225,8 +225,8 @@ static ru_status read_functions(session *s, ru_err *err)
     s->functions.keep_ns = ru_cmd_i64(s->in, "keep");
     s->functions.sizes = (uint32_t)ru_cmd_i64(s->in, "sizes");
     s->functions.buffers_max = (uint32_t)ru_cmd_i64(s->in, "buffers");
-    s->functions.usd_per_gb_s = 1.66667e-5;
-    s->functions.usd_per_call = 2e-7;
+    s->functions.usd_per_gb_s = ru_cmd_f64(s->in, "usd-gb-s");
+    s->functions.usd_per_call = ru_cmd_f64(s->in, "usd-call");
     s->functions.instances_max = (uint32_t)ru_cmd_i64(s->in, "instances");
     s->functions.instances_max = s->functions.instances_max == 0 ? 8 : s->functions.instances_max;
     if (!local && s->functions.memory_max_mb > s->functions.memory_min_mb) {
@@ -446,6 +446,10 @@ static const ru_opt opts[] = {
     RU_OPT(I64, "buffers", "N",
            "functions: at most so many buffers take requests by size; 1: one takes all of them",
            .def = "16", RU_IN(1, 16)),
+    RU_OPT(F64, "usd-gb-s", "USD", "functions: price of 1024 MB for a second", .def = "1.66667e-5",
+           RU_IN(1e-9, 1)),
+    RU_OPT(F64, "usd-call", "USD", "functions: price of a call; 0: computing alone costs",
+           .def = "2e-7", RU_IN(0, 1)),
     RU_OPT(TIME, "keep", "TIME", "functions here: an idle instance ends after it", .def = "5min",
            RU_IN(0, 1e17)),
     RU_OPT(TEXT, "function-name", "NAME", "functions at a URL: the name of the function",
