@@ -44,8 +44,9 @@ typedef struct core {
     const char *where;       /* "beside", in the names of rows */
     uint32_t cores, threads; /* threads, layers and batch of the training */
     const char *hidden, *batch;
-    double top;  /* requests a second that the server answers at most */
-    double idle; /* steps a second of a training that has the core alone */
+    const char *op_max; /* of ours; NULL: whatever it takes */
+    double top;         /* requests a second that the server answers at most */
+    double idle;        /* steps a second of a training that has the core alone */
 } core;
 
 typedef struct figures {
@@ -146,6 +147,10 @@ static ru_status train(bench *w, const core *c, const rui_side *s, beside side,
         words[n++] = s->address;
         words[n++] = "--gate";
         words[n++] = side == OURS ? "lag" : "priority";
+    }
+    if (side == OURS && c->op_max != NULL) {
+        words[n++] = "--op-max";
+        words[n++] = c->op_max;
     }
     on_core(c, words, argv);
     if (ru_path_exists(run)) {
@@ -318,22 +323,33 @@ static double oracle_of(const core *c, double part)
 static ru_status judge(bench *w, const core *c, double part, const figures *f)
 {
     char name[96];
+    uint32_t n_plain = 0;
     double points[ROUNDS], tail[ROUNDS], plain[ROUNDS], idle[ROUNDS], oracle[ROUNDS];
     for (uint32_t k = 0; k < w->rounds; k++) {
         points[k] = f->late[OURS][k] - f->late[ALONE][k];
         tail[k] = f->p99_ms[OURS][k] / f->p99_ms[ALONE][k];
-        plain[k] = f->steps[OURS][k] / fmax(f->steps[PLAIN][k], 1e-9);
+        if (f->steps[PLAIN][k] > 0) { /* else its prediction refused it */
+            plain[n_plain++] = f->steps[OURS][k] / f->steps[PLAIN][k];
+        }
         idle[k] = f->steps[OURS][k] / oracle_of(c, part);
         oracle[k] = oracle_of(c, part);
     }
     bool busy = part > 0.65;
+    if (n_plain < w->rounds) {
+        ru_log(RU_LOG_WARN, "bench", "promise",
+               "%s, load %.1f: the plain gate trained nothing in %u of %u rounds, since it was "
+               "predicted to break the promise",
+               c->where, part, w->rounds - n_plain, w->rounds);
+    }
     (void)snprintf(name, sizeof name, "%s, load %.1f: late, points above alone", c->where, part);
     RU_TRY(add(w, name, "", true, 0.5, points));
     (void)snprintf(name, sizeof name, "%s, load %.1f: p99 over alone", c->where, part);
     RU_TRY(add(w, name, "", true, 1.10, tail));
     (void)snprintf(name, sizeof name, "%s, load %.1f: training over the plain gate", c->where,
                    part);
-    RU_TRY(add(w, name, "", false, busy ? 1.0 : 1.15, plain));
+    bench trained = *w;
+    trained.rounds = n_plain;
+    RU_TRY(n_plain > 0 ? add(&trained, name, "", false, busy ? 1.0 : 1.15, plain) : RU_OK);
     (void)snprintf(name, sizeof name, "%s, load %.1f: training over the idle core", c->where, part);
     RU_TRY(add(w, name, "", false, busy ? 0 : 0.70, idle));
     (void)snprintf(name, sizeof name, "%s, load %.1f, oracle (computed): training", c->where, part);
@@ -420,7 +436,8 @@ static ru_status at_place(bench *w, core *c)
 }
 
 /* On one core with the server, the client on the other one; with ops there that take longer than
- * many batches; and all three on two cores, the training with two threads. */
+ * many batches, or would without parts of a batch; and all three on two cores, the training with
+ * two threads. */
 ru_status rui_promise_beside(bench *w)
 {
     uint32_t cores[2];
@@ -440,8 +457,12 @@ ru_status rui_promise_beside(bench *w)
     (void)snprintf(one.server, sizeof one.server, "%u", cores[1]);
     (void)snprintf(two.server, sizeof two.server, "%u,%u", cores[0], cores[1]);
     memcpy(slow.server, one.server, sizeof slow.server);
+    core cut = slow;
+    cut.where = "beside cut ops";
+    cut.op_max = "8ms";
     RU_TRY(at_place(w, &two));
     (void)ru_cores_stay(cores[0]);
     RU_TRY(at_place(w, &one));
-    return at_place(w, &slow);
+    RU_TRY(at_place(w, &slow));
+    return at_place(w, &cut);
 }
