@@ -203,7 +203,8 @@ typedef struct rui_el_exchange_ops {
     /* Are all connections up that it needs in the view? Asks for those that are not. */
     bool (*connected)(ru_elastic *e, ru_effects *fx);
     /* Leader: is something to be measured before GO? All begin then, and say PROBED at its end. */
-    bool (*measure_due)(const ru_elastic *e);
+    bool (*measure_due)(ru_elastic *e, ru_time now);
+    bool (*measure_ripe)(const ru_elastic *e, ru_time now); /* a view is due for that */
     void (*measure_begin)(ru_elastic *e, ru_time now, ru_effects *fx);
     void (*measure_hear)(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx);
     ru_status (*measured)(ru_elastic *e, ru_err *err); /* leader: everybody is through */
@@ -276,6 +277,9 @@ typedef struct rui_el_reduce {
     ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
     uint32_t probed_n;                 /* members then; 0: never, or it is to be done again */
     uint32_t probed_epoch;             /* the view before whose first step it was */
+    bool asked;                        /* leader: it is to be done before the next first step */
+    uint32_t stay_n;                   /* leader: members that were not measured yet ... */
+    int64_t stay_ns;                   /* ... since then */
     rui_el_probe probing;
     bool local_open; /* the device has a group */
     bool apart;      /* never local again: it failed once */
@@ -467,7 +471,9 @@ RU_MUST_USE ru_status rui_el_ranks_read(ru_elastic *e, ru_wire_in *w, ru_err *er
 const rui_el_exchange_ops *rui_el_reduce_ops(void);
 
 /* elastic_probe.c */
-bool rui_el_probe_due(const ru_elastic *e); /* leader */
+/* Leader: before the first step of this view; a view is due for it. */
+bool rui_el_probe_due(ru_elastic *e, ru_time now);
+bool rui_el_probe_ripe(const ru_elastic *e, ru_time now);
 void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_probe_hear(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx);
 RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e->costs */

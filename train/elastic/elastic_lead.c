@@ -523,7 +523,7 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
         (void)rui_el_lead_ends(e, now, fx);
         return;
     }
-    if (!e->x->measure_due(e)) {
+    if (!e->x->measure_due(e, now)) {
         say_go(e, now, fx);
         return;
     }
@@ -660,6 +660,7 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     e->lead.timed += e->lead.longest_now_ns > 0 ? 1 : 0;
     e->lead.longest_ns += e->lead.longest_now_ns;
     e->lead.longest_now_ns = 0;
+    e->lead.change = e->lead.change || e->x->measure_ripe(e, now);
     uint32_t held = held_after(e);
     uint8_t buf[16 + 4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = rui_el_word(e, buf, sizeof buf);

@@ -447,6 +447,39 @@ static void test_collectives_are_measured_again(void **state)
     job_close(&j);
 }
 
+/* One that comes into a job that trains holds nobody up: the three are measured when they have
+ * stayed together for a while, and no step is lost. */
+static void test_who_comes_later_is_measured_later(void **state)
+{
+    (void)state;
+    job j = {0};
+    int64_t then = 0;
+    uint32_t probes = 0;
+    job_open(&j, 2, 1000000, 4000);
+    ru_elastic *e = j.l[0]->elastic;
+    while (then == 0 || e->committed < then + 5) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+        bool three = e->v.n == 3;
+        probes += three && e->phase == RUI_EL_PROBE ? 1 : 0;
+        then = three && then == 0 ? e->committed : then;
+    }
+    assert_int_equal(probes, 0);
+    assert_int_equal(e->reduce.probed_n, 2);
+    e->reduce.stay_ns -= INT64_C(20000000000);
+    for (then = e->committed; e->committed < then + 5;) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+        probes += e->phase == RUI_EL_PROBE ? 1 : 0;
+    }
+    assert_true(probes > 0);
+    assert_int_equal(e->reduce.probed_n, 3);
+    life_stop(j.l[0], true);
+    assert_true(job_run(&j));
+    assert_int_equal(j.l[0]->committed, j.l[2]->committed);
+    job_close(&j);
+}
+
 /* Sums of 64 bytes each: who adds puts aside what the two others send, at most; lanes stand on
  * lines of their own. One step at a time needs no second set. */
 static void two_steps_put_more_aside(void **state)
@@ -535,6 +568,7 @@ static void a_server_needs_memory(void **state)
 
 RU_TESTS(train_elastic_life, cmocka_unit_test(a_server_needs_memory),
          cmocka_unit_test(test_collectives_are_measured_again),
+         cmocka_unit_test(test_who_comes_later_is_measured_later),
          cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
          cmocka_unit_test(test_words_lost_with_a_connection),

@@ -1,4 +1,7 @@
-/* What collectives cost between these members: a short probe before the first step of a view.
+/* What collectives cost between these members: a short probe before the first step of a view, of
+ * the first view of a job. Members that come or go later find a job that trains, and a probe takes
+ * as long as a hundred steps of it: they are measured once they have stayed together for a while.
+ * Until then costs are those of the members before, or assumed.
  *
  * Every member runs the same list of all-reduces; the leader takes the time of each from its own
  * begin to its own end and fits the formulas of cost/step/coll. The sum of a later one cannot begin
@@ -37,6 +40,9 @@ typedef struct phase {
     bool drains;
 } phase;
 
+/* A probe takes a second on a link of 200 Mbit/s: a part of 1 in 20 at most. */
+static const int64_t stay_ns = 20 * INT64_C(1000000000);
+
 /* Twelve sums by the ring move 12 MiB at least over a link of each of two members: token buckets of
  * 512 kB (tc), 1 to 4 MB (switches, clouds). */
 static const phase phases[] = {
@@ -48,13 +54,31 @@ static const phase phases[] = {
 void ru_elastic_measure(ru_elastic *e)
 {
     e->reduce.probed_n = 0;
-    e->lead.change = e->lead.change || (e->v.n > 1 && rui_el_leads(e));
+    e->reduce.asked = e->v.n > 1 && rui_el_leads(e);
+    e->lead.change = e->lead.change || e->reduce.asked;
 }
 
-bool rui_el_probe_due(const ru_elastic *e)
+static bool lacks(const ru_elastic *e)
 {
     return e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local && !e->opt.counted &&
            e->reduce.probed_n != e->v.n;
+}
+
+bool rui_el_probe_ripe(const ru_elastic *e, ru_time now)
+{
+    return lacks(e) && e->reduce.stay_n == e->v.n && now.ns - e->reduce.stay_ns >= stay_ns;
+}
+
+bool rui_el_probe_due(ru_elastic *e, ru_time now)
+{
+    if (!lacks(e)) {
+        return false;
+    }
+    if (e->reduce.stay_n != e->v.n) {
+        e->reduce.stay_n = e->v.n;
+        e->reduce.stay_ns = now.ns;
+    }
+    return e->committed == e->opt.first_step || e->reduce.asked || rui_el_probe_ripe(e, now);
 }
 
 static int64_t size_of(const ru_elastic *e, uint32_t k)
@@ -240,6 +264,8 @@ void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     ru_err err;
     e->fx = fx;
+    e->reduce.asked = false;
+    e->reduce.stay_ns = now.ns; /* what cannot be used is not measured again at once */
     ru_status st = open_probe(e, &err);
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);

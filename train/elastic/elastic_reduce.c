@@ -506,6 +506,7 @@ const rui_el_exchange_ops *rui_el_reduce_ops(void)
                                             .view_taken = view_taken,
                                             .connected = rui_el_connected,
                                             .measure_due = rui_el_probe_due,
+                                            .measure_ripe = rui_el_probe_ripe,
                                             .measure_begin = rui_el_probe_begin,
                                             .measure_hear = rui_el_probe_hear,
                                             .measured = rui_el_probe_fit,
