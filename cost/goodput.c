@@ -52,6 +52,17 @@ double ru_goodput_efficiency(const ru_goodput_model *m, double batch)
     return below > 0 ? (m->var + m->sqr) / below / scale : 1 / scale;
 }
 
+/* From gain = batch / first (noise + first) / (noise + batch). */
+double ru_goodput_noise(double batch_first, double batch, double gain)
+{
+    const double most = 1e12;
+    double over = batch * batch_first * (gain - 1), left = batch - gain * batch_first;
+    if (batch <= batch_first || over <= 0) {
+        return 0;
+    }
+    return left > 0 ? fmin(over / left, most) : most;
+}
+
 double ru_goodput_at(const ru_goodput_model *m, uint32_t nodes, uint32_t replicas, uint32_t local,
                      uint32_t passes)
 {

@@ -54,6 +54,9 @@ double ru_perf_step_s(const ru_perf *p, uint32_t nodes, uint32_t replicas, uint3
                       uint32_t passes);
 /* What an example of a batch of this size is worth beside one of batch_first: 0..1. */
 double ru_goodput_efficiency(const ru_goodput_model *m, double batch);
+/* The gradient noise scale at which a step of `batch` samples is worth `gain` steps of
+ * `batch_first`: 0 to 1e12; 0 also for batches that tell nothing, which are no larger. */
+double ru_goodput_noise(double batch_first, double batch, double gain);
 double ru_goodput_at(const ru_goodput_model *m, uint32_t nodes, uint32_t replicas, uint32_t local,
                      uint32_t passes);
 /* The best batch for this allocation. Cost: 50 values, a few microseconds. */

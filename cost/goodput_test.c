@@ -95,6 +95,13 @@ static void test_efficiency_and_throughput_have_their_shape(void **state)
         assert_near(e, (phi + 128) / (phi + batch), 1e-12);
         before = e;
     }
+    for (uint32_t batch = 256; batch <= 1280; batch *= 2) {
+        double e = ru_goodput_efficiency(&m, batch), phi = noise_of(&m);
+        assert_near(ru_goodput_noise(128, batch, batch / 128.0 * e), phi, 1e-6 * phi);
+        assert_near(ru_goodput_noise(128, batch, batch / 128.0), 1e12, 1);
+        assert_near(ru_goodput_noise(128, batch, 1), 0, 0);
+    }
+    assert_near(ru_goodput_noise(128, 128, 1), 0, 0);
     double last = 0, gain = (double)INFINITY;
     for (uint32_t local = 64; local <= 256; local += 16) {
         double t = 4.0 * local / ru_perf_step_s(&given, 1, 4, local, 0);

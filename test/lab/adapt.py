@@ -75,6 +75,11 @@ def main():
             failed.append("the resumed run does not go on where it stopped")
         if not any(x.get("what") == "lost" for x in lines("adapts")):
             failed.append("nobody lost a leader")
+        lost = next((k for k, x in enumerate(lines("adapts")) if x.get("what") == "lost"), 0)
+        later = [x for x in lines("adapts")[lost:] if x["schema"] == "rubato.train.step/1"]
+        later = later[next((k for k, x in enumerate(later) if x["samples_per_s"] * x["step_s"] > 1.5 * BATCH), 0):][:40]
+        if not any(x.get("gradient_noise", 0) > 0 for x in later):
+            failed.append("the next leader does not know the noise that its larger batch tells")
         if not wanted - 0.01 <= sum(gains) < wanted + max(gains):
             failed.append(f"progress is {sum(gains)} steps instead of {wanted}")
         if max(batches) <= BATCH or max(batches) > 512 or len(told) >= wanted:

@@ -2,12 +2,14 @@
  * (cost/goodput.h), and chooses the batch with the most progress a second for the workers that
  * there are. Another batch begins a view (ru_pace), so that all workers change it together.
  *
- *   compute thread   each step noted; twice a second: fit, choose    --> wanted (under the lock)
+ *   compute thread   each step noted
+ *                    of the leader, twice a second: fit, choose --> wanted (under the lock)
  *   loop thread      `pace` of train/elastic: what is wanted
  *
  * A batch is changed when that is worth 5 %, to at most twice and at least half of what it is: what
  * was not measured is a guess. Its gain in progress is changed when it is off by 5 %. A new leader
- * goes on with what is in force until it has measured enough itself. */
+ * has noted steps as the others have, and takes the noise from the gain that is in force until it
+ * has measured enough of its own. */
 #include <math.h>
 #include <string.h>
 
@@ -94,6 +96,22 @@ static double gain_of(const ru_goodput_model *m, int64_t batch)
     return (double)batch / m->batch_first * ru_goodput_efficiency(m, (double)batch);
 }
 
+/* Passes of one size alone do not tell how much of a pass grows with its samples; half the batch
+ * tells it. Worth trying if steps are worth much less than their samples. */
+static bool halves(const rui_adapt *a, const ru_goodput_model *m, int64_t batch)
+{
+    uint32_t local = 0;
+    for (uint32_t k = 0; k < a->n; k++) {
+        if (a->seen[k].steps >= STEPS && local > 0 && a->seen[k].local != local) {
+            return false;
+        }
+        local = a->seen[k].steps >= STEPS ? a->seen[k].local : local;
+    }
+    return batch >= 2 * (int64_t)m->batch_first &&
+           ru_goodput_efficiency(m, (double)batch / 2) >
+               WORTH * ru_goodput_efficiency(m, (double)batch);
+}
+
 static void choose(rui_worker *w, const rui_adapt_seen *now)
 {
     rui_adapt *a = &w->noise.adapt;
@@ -121,6 +139,10 @@ static void choose(rui_worker *w, const rui_adapt_seen *now)
     batch = 2 * batch < share->batch ? share->batch / 2 : batch;
     batch = batch < j->batch ? j->batch : batch > most ? most : batch;
     bool other = c.goodput > WORTH * here && batch != share->batch;
+    if (!other && halves(a, &m, share->batch)) {
+        batch = share->batch / 2;
+        other = true;
+    }
     double gain = gain_of(&m, other ? batch : share->batch);
     if (!other && gain <= WORTH * share->gain && share->gain <= WORTH * gain) {
         return;
@@ -141,8 +163,7 @@ void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s)
 {
     rui_adapt *a = &w->noise.adapt;
     const ru_share *share = &w->cmd.share;
-    if (w->t.job->train.adapt.batch_max == 0 || !w->cmd.leads || w->cmd.workers == 0 ||
-        share->n == 0) {
+    if (w->t.job->train.adapt.batch_max == 0 || w->cmd.workers == 0 || share->n == 0) {
         a->since = 0;
         return;
     }
@@ -164,7 +185,11 @@ void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s)
     x->pass_s += pass_s;
     x->step_s += step_s - (passes - 1) * pass_s;
     ru_time now = ru_clock_now();
-    if (x->steps >= STEPS && w->t.learned.noise > 0 &&
+    if (w->cmd.leads && w->t.learned.noise <= 0) {
+        w->t.learned.noise =
+            ru_goodput_noise((double)w->t.job->train.batch, (double)share->batch, share->gain);
+    }
+    if (w->cmd.leads && x->steps >= STEPS && w->t.learned.noise > 0 &&
         (a->looked.ns == 0 || ru_time_since(now, a->looked) >= look_ns)) {
         a->looked = now;
         choose(w, x);
