@@ -9,6 +9,9 @@
 enum { BYTES = 256 << 10, WARM = 3 }; /* steps after a change that do not count */
 
 static const double steps_min = 5; /* of a number of replicas, before it counts */
+/* The last step before a change that takes so many times as long as others was held up by it: who
+ * comes is waited for in that step. An evaluation makes a step longer, too. */
+static const double held_up = 8;
 static const double count_max = 1e15;
 
 static double number(const json_t *o, const char *key, double otherwise)
@@ -49,16 +52,28 @@ static void add(ru_cluster_figures *f, uint32_t nodes, uint32_t local, double st
     f->seen[k].steps += 1;
     f->seen[k].step_s += step_s;
     f->seen[k].pass_s += pass_s;
+    f->last.at = k;
+    f->last.step_s = step_s;
+    f->last.pass_s = pass_s;
 }
 
-/* The first step with other workers takes as much longer as their change took. */
+/* The first step with other workers takes as much longer as their change took, and perhaps the one
+ * before it. */
 static void on_change(ru_cluster_figures *f, double step_s)
 {
     if (f->step_s > 0 && f->since >= WARM) {
-        f->paused_s += fmax(step_s - f->step_s, 0);
+        double usual_s = f->step_s, held_s = 0;
+        if (f->last.step_s > held_up * f->last.usual_s && f->seen[f->last.at].steps > 1) {
+            usual_s = f->last.usual_s;
+            held_s = f->last.step_s - usual_s;
+            f->seen[f->last.at].steps -= 1;
+            f->seen[f->last.at].step_s -= f->last.step_s;
+            f->seen[f->last.at].pass_s -= f->last.pass_s;
+        }
+        f->paused_s += held_s + fmax(step_s - usual_s, 0);
         f->pauses++;
     }
-    f->step_s = 0;
+    f->step_s = f->last.step_s = 0;
 }
 
 /* What each worker computes of the step: its batch shows in the speed, where it adapts. */
@@ -85,7 +100,8 @@ static void on_step(ru_cluster_figures *f, const json_t *o, uint32_t nodes)
     f->noise = number(o, "gradient_noise", f->noise);
     f->compute_s = number(o, "compute_s", f->compute_s); /* with what a quota takes of it */
     if (f->since >= WARM) {
-        f->step_s = f->step_s > 0 ? f->step_s + 0.1 * (step_s - f->step_s) : step_s;
+        f->last.usual_s = f->step_s > 0 ? f->step_s : step_s;
+        f->step_s = f->last.usual_s + 0.1 * (step_s - f->last.usual_s);
         add(f, nodes, local_of(f, f->samples_per_s * step_s), step_s);
     }
 }

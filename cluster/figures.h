@@ -21,8 +21,12 @@ typedef struct ru_cluster_figures {
     double compute_s; /* of the last step, or expected since its workers changed; 0: none */
     uint32_t since;   /* steps since its workers changed */
     double step_s;    /* of a step with as many workers as now, about; 0: not known */
-    double paused_s;  /* beyond that of the first step after each change, sum */
+    double paused_s;  /* beyond that of the steps around each change, sum */
     uint32_t pauses;
+    struct {
+        uint32_t at;                    /* of `seen` */
+        double step_s, pass_s, usual_s; /* usual_s: of a step before it */
+    } last;                             /* step that was added since the change; step_s 0: none */
     struct {
         uint32_t nodes, replicas, local;
         double steps, step_s, pass_s; /* sums over that many steps */

@@ -143,6 +143,7 @@ static void put_job(const asked *q, ru_table *t, uint32_t number)
     ru_table_i64(t, j->priority);
     ru_table_i64(t, alive);
     ru_table_i64(t, p != NULL ? p->replicas : 0);
+    ru_table_i64(t, p != NULL ? p->n_parts : 0);
     ru_table_textf(t, j->min == j->max ? "%u" : "%u:%u", j->min, j->max);
     ru_table_i64(t, j->generation);
     ru_table_ns(t, end > j->submitted_wall_ns ? end - j->submitted_wall_ns : 0);
@@ -151,9 +152,9 @@ static void put_job(const asked *q, ru_table *t, uint32_t number)
 
 static ru_status jobs(asked *q, ru_err *err)
 {
-    static const char *const names[] = {">job",        "name",     "user",     "state",
-                                        ">priority",   ">workers", ">granted", ">wanted",
-                                        ">generation", ">age",     "why"};
+    static const char *const names[] = {">job",      "name",        "user",     "state",
+                                        ">priority", ">workers",    ">granted", ">nodes",
+                                        ">wanted",   ">generation", ">age",     "why"};
     ru_table t = ru_table_in(q->arena);
     rui_scheduler_columns(&t, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 1; k <= q->s->book.jobs.n; k++) {
