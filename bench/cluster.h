@@ -12,12 +12,13 @@ ru_status ru_bench_cluster(ru_bench *b, ru_err *err);
 /* cluster_jobs.c: its rows of real jobs. */
 ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err);
 ru_status ru_bench_cluster_link(ru_bench *b, ru_err *err);
-/* cluster_played.c: such jobs in virtual time. *mean_s: from submission to the end. */
+/* cluster_played.c: such jobs in virtual time. *mean_s: from submission to the end. A model with a
+ * batch of its own keeps it. */
 typedef struct ru_bench_played {
-    const double *at_s, *steps;    /* [n] arrivals; steps of its first batch */
-    const uint32_t *request;       /* [n] workers that a job requests */
-    uint32_t n, most;              /* most: workers of a job */
-    const ru_goodput_model *model; /* of all jobs */
+    const double *at_s, *steps;     /* [n] arrivals; steps of its first batch */
+    const uint32_t *request;        /* [n] workers that a job requests */
+    uint32_t n, most;               /* most: workers of a job */
+    const ru_goodput_model *models; /* [n] */
     uint32_t nodes, slots;
     ru_alloc_method method;
     double start_s, pause_s, round_s, demote_s; /* start_s: from a job's first grant to its work */

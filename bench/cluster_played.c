@@ -39,9 +39,9 @@ static ru_status fold(world *w, ru_journal_event e, ru_err *err)
 }
 
 /* What the job has: its batch stays unless the method lets it adapt. */
-static ru_goodput_model model_of(const world *w)
+static ru_goodput_model model_of(const world *w, uint32_t k)
 {
-    ru_goodput_model m = *w->o->model;
+    ru_goodput_model m = w->o->models[k];
     if (w->o->method != RU_ALLOC_POLLUX) {
         m.batch = m.batch_max = m.batch_first;
         m.sqr = m.var = 0;
@@ -79,8 +79,8 @@ static void learn(played *p, const ru_goodput_model *m, const ru_sched_job *at,
 
 static ru_status work(world *w, ru_err *err)
 {
-    const ru_goodput_model m = model_of(w);
     for (uint32_t k = 0; k < w->submitted; k++) {
+        const ru_goodput_model m = model_of(w, k);
         played *p = &w->jobs[k];
         const ru_book_job *j = ru_book_job_at(&w->book, k + 1);
         const ru_sched_job *at = p->done ? NULL : ru_book_place(&w->book, j);
@@ -113,7 +113,7 @@ static ru_status plan(world *w, ru_err *err)
         const played *p = w->book.of[slot] > 0 ? &w->jobs[w->book.of[slot] - 1] : NULL;
         if (p != NULL && p->figures.n > 0) {
             ru_figures_model(&p->figures, &of[slot].model);
-            of[slot].remaining = fmax(p->left / w->o->model->batch_first, 1);
+            of[slot].remaining = fmax(p->left / w->o->models[w->book.of[slot] - 1].batch_first, 1);
         }
     }
     w->book.pause_s = w->o->pause_s;
@@ -140,7 +140,7 @@ static ru_status submit(world *w, ru_err *err)
     ru_book_spec_put(
         &(ru_book_spec){"job", "0123456789abcdef", "/srv/jobs/1", "name: job\n", w->o->request[k]},
         &spec);
-    w->jobs[k].left = w->o->steps[k] * w->o->model->batch_first;
+    w->jobs[k].left = w->o->steps[k] * w->o->models[k].batch_first;
     w->due = true;
     return fold(w,
                 (ru_journal_event){
