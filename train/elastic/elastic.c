@@ -149,8 +149,11 @@ void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, 
     e->phase = RUI_EL_ENDED;
     ru_fx_timer_off(fx, RUI_EL_WATCH_TIMER);
     if (e->opt.news != NULL) {
-        ru_elastic_news n = {
-            .what = RU_ELASTIC_ENDED, .step = e->committed, .status = st, .sentence = sentence};
+        ru_elastic_news n = {.what = RU_ELASTIC_ENDED,
+                             .step = e->committed,
+                             .a = e->said_end,
+                             .status = st,
+                             .sentence = sentence};
         e->opt.news(e->opt.news_self, &n, now);
     }
 }
@@ -409,7 +412,8 @@ static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         snprintf(why, sizeof why, "%.*s", (int)ev->size_bytes,
                  ev->data == NULL ? "" : (const char *)ev->data);
         ru_status st = ev->value != 0 ? (ru_status)ev->value : RU_E_PEER;
-        rui_el_end(e, e->ending ? e->end_status : st, why, ev->now, fx);
+        e->said_end = e->said_end && e->leaves; /* whom the others put out has a successor */
+        rui_el_end(e, e->ending ? e->end_status : st, e->ending ? e->end_text : why, ev->now, fx);
     } else {
         rui_el_lead_member(e, ev, fx);
     }
@@ -533,6 +537,7 @@ void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
     ru_member_facts f;
     ru_member_facts_get(e->opt.member, &f);
     if (!all || f.outside) { /* outside there is nobody to ask for the job's end: it goes alone */
+        e->leaves = true;
         ru_member_leave(e->opt.member, now, fx);
         return;
     }

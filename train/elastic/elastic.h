@@ -168,7 +168,8 @@ typedef enum ru_elastic_what {
     RU_ELASTIC_READS,   /* leader: how long all waited for reads in a second; a: ns predicted by the
                            plan of `read-share` before, b: ns measured. sentence: the worker that is
                            treated unfairly, when that is new, else NULL */
-    RU_ELASTIC_ENDED,   /* the job is over for this process: value ru_status, sentence */
+    RU_ELASTIC_ENDED,   /* the job is over for this process: value ru_status, sentence; a: 1: this
+                           process told the others, also if it has left meanwhile */
 } ru_elastic_what;
 
 typedef struct ru_elastic_news {

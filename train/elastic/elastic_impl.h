@@ -396,6 +396,7 @@ struct ru_elastic {
     int64_t work_ns;       /* computed or waited for samples in steps before */
     bool shared;           /* the leader said how much may be outstanding */
     bool ending, said_end; /* END was heard; END was said by this process */
+    bool leaves;           /* it was asked to */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 

@@ -447,6 +447,36 @@ static void test_collectives_are_measured_again(void **state)
     job_close(&j);
 }
 
+/* The leader is asked to leave when it has said that the job is done, and is out before the other
+ * one is: the job is done all the same, and that is for the leader to report. */
+static void test_who_said_the_end_leaves(void **state)
+{
+    (void)state;
+    job j = {0};
+    job_open(&j, 2, 3, 0);
+    ru_elastic *e = j.l[0]->elastic;
+    while (!e->said_end) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+    }
+    j.l[1]->stalls = LIFE_UPDATED;
+    life_stop(j.l[0], false);
+    while (!j.l[0]->ended) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+    }
+    assert_false(ru_member_leads(ru_node_member(j.l[0]->node)));
+    assert_true(e->said_end);
+    j.l[1]->stalls = LIFE_NOTHING;
+    assert_true(job_run(&j));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(j.l[i]->status, RU_OK);
+        assert_string_equal(j.l[i]->sentence, "done");
+        assert_int_equal(j.l[i]->committed, 3);
+    }
+    job_close(&j);
+}
+
 /* One that comes into a job that trains holds nobody up: the three are measured when they have
  * stayed together for a while, and no step is lost. */
 static void test_who_comes_later_is_measured_later(void **state)
@@ -569,6 +599,7 @@ static void a_server_needs_memory(void **state)
 RU_TESTS(train_elastic_life, cmocka_unit_test(a_server_needs_memory),
          cmocka_unit_test(test_collectives_are_measured_again),
          cmocka_unit_test(test_who_comes_later_is_measured_later),
+         cmocka_unit_test(test_who_said_the_end_leaves),
          cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
          cmocka_unit_test(test_words_lost_with_a_connection),

@@ -461,6 +461,7 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
         return RU_OK;
     }
     int64_t here = w->run.items - w->run.items_first;
+    bool stopped = w->shell.asked && w->run.clock < w->run.clocks; /* else all is done */
     out->reported = true;
     out->summary =
         (ru_run_report_summary){.steps = w->run.clock,
@@ -475,9 +476,9 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
                                           .wait_ns = f.wait_ns,
                                           .other_ns = f.other_ns},
                                 .rss_peak_bytes = ru_self_rss_peak_bytes(),
-                                .ended = w->run.target    ? "target"
-                                         : w->shell.asked ? "stopped"
-                                                          : "done"};
+                                .ended = w->run.target ? "target"
+                                         : stopped     ? "stopped"
+                                                       : "done"};
     RU_TRY(ru_run_report_end(w->tells.report, &out->summary, err));
     return ru_run_place_kept(&w->folder, w->run.clock, err);
 }

@@ -56,19 +56,22 @@ static void who_leads_at_the_end_writes_the_summary(void **state)
     job j = {0};
     job_open(&j, 2, 3, 0);
     assert_true(job_run(&j));
-    for (uint32_t k = 0; k < 4; k++) { /* k 2: the job failed; k 3: it never led */
-        life *l = j.l[k == 1 ? 1 : 0];
-        assert_true(ru_member_leads(ru_node_member(l->node)) == (k != 1));
+    for (uint32_t k = 0; k < 5;
+         k++) { /* k 2: the job failed; 3: it never led; 4: it told the end */
+        life *l = j.l[k == 1 || k == 4 ? 1 : 0];
+        assert_true(ru_member_leads(ru_node_member(l->node)) == (k != 1 && k != 4));
         rig_open(&r);
         r.w.shell.timers.node = l->node;
         r.w.shell.tracing.member = ru_node_member(l->node);
         r.w.elastic = l->elastic;
         r.w.led = k != 3;
-        const ru_elastic_news end = {
-            .what = RU_ELASTIC_ENDED, .status = k == 2 ? RU_E_DATA : RU_OK, .sentence = "done"};
+        const ru_elastic_news end = {.what = RU_ELASTIC_ENDED,
+                                     .a = k == 4,
+                                     .status = k == 2 ? RU_E_DATA : RU_OK,
+                                     .sentence = "done"};
         rui_worker_news(&r.w, &end, ru_clock_now());
         assert_true(r.w.shell.ended);
-        assert_int_equal(r.w.next.kind, k == 0 ? RUI_TURN_FINISH : RUI_TURN_NONE);
+        assert_int_equal(r.w.next.kind, k == 0 || k == 4 ? RUI_TURN_FINISH : RUI_TURN_NONE);
         rig_close(&r);
     }
     job_close(&j);

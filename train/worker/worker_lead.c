@@ -85,8 +85,10 @@ static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
 static void ended(rui_worker *w, const ru_elastic_news *n, ru_time now)
 {
     ru_shell_end(&w->shell, n->status, n->sentence, now);
-    /* Who led and was replaced has reports open, too: the summary is its successor's. */
-    if (n->status == RU_OK && w->led && ru_member_leads(ru_node_member(w->shell.timers.node))) {
+    /* Who led and was replaced has reports open, too: the summary is its successor's, unless the
+     * end was told before. */
+    bool leads = n->a != 0 || ru_member_leads(ru_node_member(w->shell.timers.node));
+    if (n->status == RU_OK && w->led && leads) {
         ru_elastic_facts f;
         ru_elastic_facts_get(w->elastic, &f);
         bool done = strcmp(n->sentence, "done") == 0;
