@@ -65,6 +65,7 @@ ended() { ls ended-* 2>/dev/null | wc -l; }
 waits_for "$jobs" ended
 alone=$(for ((k = 1; k <= jobs; k++)); do echo "$(cat begun-$k) $(cat ended-$k)"; done | awk '{ s += $2 - $1 } END { printf "%.2f", s / NR }')
 alone_loss=$(loss $(seq -f "alone-%.0f" "$jobs"))
+echo "Slurm alone: mean completion $alone s, mean loss $alone_loss"
 cat >cluster.yaml <<FILE
 folder: cl
 accounts: shared
