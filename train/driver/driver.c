@@ -276,11 +276,15 @@ ru_status rui_driver_evaluate(rui_driver *d, ru_err *err)
     rui_trainer *t = d->t;
     const rui_helpers *h = shared(d) ? d->ops->helpers : NULL;
     ru_time begun = ru_clock_now();
+    /* Who is asked to leave a job that is done still tells how it ended: nobody else does. */
+    const bool whole = d->turn.kind == RUI_TURN_FINISH && d->ops->helpers != NULL;
     RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
-    const ru_eval_part own = part_of(d);
+    ru_eval_part own = part_of(d);
+    own.whole = whole;
     RU_TRY(ru_eval_run_part(t->eval, &own, err));
     for (int64_t b = d->n_sums - 1; b >= 0; b--) {
-        const ru_eval_part one = {.first = b, .end = b + 1, .done = keep, .self = d};
+        const ru_eval_part one = {
+            .first = b, .end = b + 1, .whole = whole, .done = keep, .self = d};
         bool there = b >= own.first && b < own.end;
         if (!there && (h == NULL || !h->got(d->self, t->step_done, b, &d->sums[b]))) {
             RU_TRY(ru_eval_run_part(t->eval, &one, err));

@@ -234,7 +234,7 @@ static bool run_next(ru_eval *e, ru_stream *stream, const ru_eval_part *p, ru_st
     if (*st != RU_OK || b.n == 0) {
         return false;
     }
-    if (ru_self_stop_asked() != 0) {
+    if (!p->whole && ru_self_stop_asked() != 0) {
         *st = RU_FAIL(err, RU_E_CANCELLED, "the evaluation was stopped");
         return false;
     }

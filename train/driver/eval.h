@@ -53,6 +53,7 @@ int64_t ru_eval_batches(const ru_eval *e);
 typedef struct ru_eval_part {
     int64_t first, end;
     bool (*stop)(void *self); /* called before each batch; NULL: never */
+    bool whole;               /* also after a stop signal */
     void (*done)(void *self, int64_t batch, const ru_eval_sums *sums);
     void *self;
 } ru_eval_part;

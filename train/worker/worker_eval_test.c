@@ -5,6 +5,7 @@
 
 #include "base/wire.h"
 #include "env/loop/loop.h"
+#include "env/process/self.h"
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 
@@ -192,6 +193,22 @@ static void what_others_sent_is_not_run_again(void **state)
     assert_int_equal(r->w.evals.have[3], 0);
 }
 
+/* A signal that asks this worker to leave stops an evaluation on the way, but not that at the end
+ * of the job: nobody else would tell how it ended. */
+static void who_is_asked_to_leave_at_the_end_evaluates(void **state)
+{
+    rig *r = *state;
+    ru_err err = {0};
+    ru_self_stop_watch();
+    ru_self_stop_ask();
+    r->w.d.turn = (rui_turn){.kind = RUI_TURN_STEP, .members = 1, .leads = true};
+    assert_int_equal(rui_driver_evaluate(&r->w.d, &err), RU_E_CANCELLED);
+    r->w.d.turn.kind = RUI_TURN_FINISH;
+    assert_ok(rui_driver_evaluate(&r->w.d, &err), err);
+    ru_self_stop_unwatch();
+    assert_memory_equal(&r->w.t.metrics.at[0].value, &r->alone.at[0].value, sizeof(double));
+}
+
 /* Who helps sends its part and stops when nothing is missing any more. */
 static void who_helps_sends_its_part(void **state)
 {
@@ -222,4 +239,6 @@ RU_TESTS(train_worker_eval,
                                          teardown),
          cmocka_unit_test_setup_teardown(who_helps_sends_its_part, setup_figures, teardown),
          cmocka_unit_test_setup_teardown(what_others_sent_is_not_run_again, setup, teardown),
+         cmocka_unit_test_setup_teardown(who_is_asked_to_leave_at_the_end_evaluates, setup,
+                                         teardown),
          cmocka_unit_test_setup_teardown(who_helps_sends_its_part, setup, teardown))
