@@ -63,6 +63,7 @@ static void on_change(ru_cluster_figures *f, double step_s)
 {
     if (f->step_s > 0 && f->since >= WARM) {
         double usual_s = f->step_s, held_s = 0;
+        RU_CHECK(f->last.at < RU_FIGURES_SAMPLES);
         if (f->last.step_s > held_up * f->last.usual_s && f->seen[f->last.at].steps > 1) {
             usual_s = f->last.usual_s;
             held_s = f->last.step_s - usual_s;

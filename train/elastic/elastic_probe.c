@@ -263,6 +263,7 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
 void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     ru_err err;
+    RU_CHECK(e->v.n > 1);
     e->fx = fx;
     e->reduce.asked = false;
     e->reduce.stay_ns = now.ns; /* what cannot be used is not measured again at once */

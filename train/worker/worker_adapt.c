@@ -101,6 +101,7 @@ static double gain_of(const ru_goodput_model *m, int64_t batch)
 static bool halves(const rui_adapt *a, const ru_goodput_model *m, int64_t batch)
 {
     uint32_t local = 0;
+    RU_CHECK(a->n <= RUI_ADAPT_SEEN && m->batch_first > 0);
     for (uint32_t k = 0; k < a->n; k++) {
         if (a->seen[k].steps >= STEPS && local > 0 && a->seen[k].local != local) {
             return false;
