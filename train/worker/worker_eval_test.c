@@ -6,6 +6,7 @@
 #include "base/wire.h"
 #include "env/loop/loop.h"
 #include "env/process/self.h"
+#include "env/process/stop.h"
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 
