@@ -34,9 +34,9 @@ static const double round_s = 2, demote_s = 20, steps_min = 5;
 static const struct {
     const char *name;
     uint32_t epochs, clocks[KINDS], request; /* request: workers, as a user chose them */
-} sizes[] = {{"small", 7, {0, 180, 180}, 1},
-             {"medium", 30, {0, 770, 770}, 2},
-             {"large", 90, {0, 2300, 2300}, 2}};
+} sizes[] = {{"small", 7, {0, 300, 520}, 1},
+             {"medium", 30, {0, 1290, 2240}, 2},
+             {"large", 90, {0, 3870, 6700}, 2}};
 
 /* Of eight jobs, as in published traces most are small. */
 static const uint32_t pattern[PATTERN] = {0, 1, 0, 2, 0, 0, 1, 0};
@@ -150,7 +150,7 @@ static ru_status put_job(const jobs *t, uint32_t k, ru_alloc_method m, ru_err *e
         ru_text_putf(&y,
                      "app: mf\ndata: {format: ratings, train: %s/ratings/train.csv, test: "
                      "%s/ratings/test.csv}\nclocks: {executors: %d}\n"
-                     "train: {epochs: %u, seed: 1, threads: 1}\nmf: {rank: 8}\n",
+                     "train: {epochs: %u, seed: 1, threads: 1}\nmf: {rank: 32}\n",
                      dir, dir, MOST, clocks);
         break;
     case MLP:
