@@ -133,7 +133,7 @@ typedef struct ping_pong {
 static void pong(void *arg)
 {
     ping_pong *p = arg;
-    ru_shm_wait_options o = {.spin_ns = p->spin_ns, .timeout_ns = 60000000000};
+    ru_shm_wait_options o = {.spin_ns = p->spin_ns, .timeout_ns = 300000000000};
     for (uint32_t k = 1; k <= p->rounds; k++) {
         if (ru_shm_wait(&p->a, k, &o) != RU_OK) {
             return;
@@ -150,7 +150,7 @@ static void test_words_order_memory(void **state)
         ping_pong p = {.rounds = 2000, .spin_ns = mode == 0 ? 0 : 20000};
         ru_thread t = {0};
         assert_int_equal(ru_thread_start(&t, "pong", pong, &p, NULL), RU_OK);
-        ru_shm_wait_options o = {.spin_ns = p.spin_ns, .timeout_ns = 60000000000};
+        ru_shm_wait_options o = {.spin_ns = p.spin_ns, .timeout_ns = 300000000000};
         uint64_t want = 0;
         for (uint32_t k = 1; k <= p.rounds; k++) {
             p.plain = p.plain * 5 + 2;

@@ -45,7 +45,7 @@ static rui_event await(side *s, rui_word_kind kind, uint32_t seq)
     ru_err err;
     s->awaited = (rui_event){.kind = kind, .seq = seq};
     s->came = false;
-    ru_loop_timer(s->w.shell.loop, too_late, s, 0, ru_time_after(ru_clock_now(), 20000000000));
+    ru_loop_timer(s->w.shell.loop, too_late, s, 0, ru_time_after(ru_clock_now(), 300000000000));
     on_events(s, ru_clock_now()); /* it may be there already */
     assert_ok(ru_loop_run(s->w.shell.loop, &err), err);
     ru_loop_timer_off(s->w.shell.loop, too_late, s, 0);
