@@ -96,7 +96,7 @@ echo "ok: the reason for the barrier"
 # Rank 1 leads. A worker is killed after a random number of steps, and at a random moment of one.
 cat >kill.yaml <<JOB
 name: kill
-model: {zoo: mlp, hidden: [1500, 400], dropout: 0.2}
+model: {zoo: mlp, hidden: [800, 300], dropout: 0.2}
 data: {format: synthetic, generator: digits, count: 2400, test_count: 60}
 train: {batch: 24, steps: 240, threads: 1, autotune: false, sums: rule, optimizer: {adam: {lr: 0.0003}}}
 checkpoint: {every: 0s}
@@ -113,7 +113,7 @@ hurt() {
     rank=$(($2 % 2 == 0 ? 1 : 2))
     timeout --foreground "$limit_s" "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/$out" >$out.jsonl 2>$out.err &
     run=$!
-    at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 90))
+    at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 60)) # so that it has long to go, whenever this script gets the processor
     until grep -q "\"rubato.train.step/1\",.*\"step\":$at," $out/metrics.jsonl 2>/dev/null; do
         kill -0 $run 2>/dev/null || break
         sleep 0.02

@@ -11,7 +11,7 @@
 #include "test/plan/policy_draw.h"
 #include "test/test.h"
 
-enum { ROUNDS = 16, MEMORY_MAX = 1 << 30 };
+enum { ROUNDS = 8, MEMORY_MAX = 1 << 30 };
 
 static ru_status planned(const ru_policy *p, const void *in, ru_arena *a, ru_arena *scratch,
                          ru_err *err)

@@ -41,7 +41,7 @@ typedef struct model {
     const char *name;
     ru_zoo_options zo;
     ru_step_options so;
-    bool tokens, norm, large; /* norm: batch normalisation; large: one step will do */
+    bool tokens, norm; /* norm: batch normalisation */
     ru_graph graph;
     ru_zoo_model zoo;
     ru_arena arena;
@@ -173,7 +173,7 @@ static void train(team *t, const model *m, const int64_t *shares, uint32_t n, ui
     }
     assert_int_equal(first, BATCH);
     fill(t);
-    for (t->steps = 0; t->steps < (m->large ? 1 : STEPS); t->steps++) {
+    for (t->steps = 0; t->steps < STEPS; t->steps++) {
         run_worker(&t->workers[0]);
         const worker *w = &t->workers[0];
         t->losses[t->steps] = (double)*(const float *)ru_exe_output(w->exe, w->step.loss);
@@ -233,7 +233,6 @@ static void open_model(model *m, const char *name, const ru_zoo_options *zo)
     assert_ok(ru_graph_init(&m->graph, &m->arena, name, &err), err);
     assert_ok(ru_zoo_build(name, &m->zo, true, &m->graph, &m->zoo, &err), err);
     m->tokens = m->zoo.tokens;
-    m->large = strncmp(name, "vgg", 3) == 0;
     for (uint32_t k = 1; k < m->graph.n_nodes; k++) {
         m->norm = m->norm || m->graph.nodes[k].op == RU_OP_BatchNormTrain;
     }
@@ -248,22 +247,18 @@ static void open_model(model *m, const char *name, const ru_zoo_options *zo)
 
 static void check_cuts(const char *name, const ru_zoo_options *zo)
 {
-    static const int64_t one[] = {8}, halves[] = {4, 4}, two[] = {3, 5}, three[] = {3, 1, 4};
+    static const int64_t one[] = {8}, halves[] = {4, 4}, three[] = {3, 1, 4};
     model m;
     team whole, other;
     open_model(&m, name, zo);
     train(&whole, &m, one, 1, m.norm ? 2 : 1);
-    if (m.norm || !m.large) {
-        train(&other, &m, halves, 2, m.norm ? 1 : 4);
-        same(&whole, &other, m.norm ? "two workers" : "two workers with four micro-batches each");
-        end(&other);
-    }
+    train(&other, &m, halves, 2, m.norm ? 1 : 4);
+    same(&whole, &other, m.norm ? "two workers" : "two workers with four micro-batches each");
+    end(&other);
     if (!m.norm) {
-        train(&other, &m, m.large ? two : three, m.large ? 2 : 3, 1);
+        train(&other, &m, three, 3, 1);
         same(&whole, &other, "workers with unequal shares");
         end(&other);
-    }
-    if (!m.norm && !m.large) {
         train(&other, &m, one, 1, 4);
         same(&whole, &other, "four micro-batches");
         end(&other);
@@ -291,6 +286,7 @@ static ru_zoo_options options_of(const char *name)
         o.input[1] = o.input[2] = vit || mlp ? 16 : 32;
         o.layers = vit ? 2 : 0;
         o.width = vit ? 32 : mlp ? 0 : 16;
+        o.channels = strncmp(name, "vgg", 3) == 0 ? 8 : 0;
     }
     o.heads = gpt || strcmp(name, "vit") == 0 ? 2 : 0;
     return o;
