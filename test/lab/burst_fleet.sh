@@ -12,7 +12,7 @@ python=$(python3 -c 'import sys; print(sys.executable)') # what stands in PATH m
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst_fleet-XXXXXX")
 fleet='' load='' failed=0
-export PORT=$((20000 + $$ % 20000))
+export PORT=$((20000 + $$ % 12000)) # below those that the kernel gives to others
 cleanup() {
     for p in $fleet $load; do kill -9 "$p" 2>/dev/null || true; done
     wait 2>/dev/null || true
@@ -68,7 +68,7 @@ rm -rf out
 # -- 1
 "$rubato" cluster fleet fleet.yaml >fleet.txt 2>fleet.err &
 fleet=$!
-for ((k = 0; k < 600; k++)); do [[ ! -s now ]] || break; sleep 0.1; done
+for ((k = 0; k < 1800; k++)); do [[ ! -s now ]] || break; sleep 0.1; done
 [[ -s now ]] || fail "no machine serves: $(cat fleet.err)"
 first=$(head -1 now | cut -d ' ' -f 1)
 victim=$(pgrep -f -- "serve 0.0015 $work" | head -1)

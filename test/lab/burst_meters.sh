@@ -37,7 +37,7 @@ fail() {
 waits() { # WHAT COMMAND...: until it is so
     local what=$1 k
     shift
-    for ((k = 0; k < 1800; k++)); do
+    for ((k = 0; k < 3600; k++)); do
         ! "$@" || return 0
         sleep 0.1
     done

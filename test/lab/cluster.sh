@@ -138,6 +138,7 @@ while [[ $SECONDS -lt $end ]]; do
     cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
     sleep "0.$((RANDOM % 9))"
 done
+cluster up cluster.yaml >/dev/null || fail "the cluster does not come up" # one that was dying may have looked as if it ran
 becomes 3 workers 2
 becomes 4 workers 2
 [[ $(workers 3)$(workers 4) == "$before" ]] || fail "workers changed in the storm"
@@ -235,8 +236,14 @@ cat >tight.yaml <<FILE
 folder: tight
 nodes: [{name: t1, slots: 1, memory: 64MiB, pids: 64, cpu: 0.5}]
 FILE
-groups() { find /sys/fs/cgroup -type d -path "*/rubato-*/1-*" 2>/dev/null | sort; }
-before=$(groups) # of others, which are not this script's to judge
+# Without a process; those of other clusters, which are not this script's to judge, have one.
+groups() {
+    local d
+    { find /sys/fs/cgroup -type d -path "*/rubato-*/1-*" 2>/dev/null || true; } | while read -r d; do
+        [[ ! -d $d || -n $(cat "$d/cgroup.procs" 2>/dev/null) ]] || echo "$d"
+    done | sort
+}
+before=$(groups)
 cluster up tight.yaml >/dev/null
 cluster submit mlp.yaml --set 'model.hidden=[3000, 3000]' >/dev/null
 for ((k = 0; k < 1200; k++)); do [[ $(field 1 state) != held && $(field 1 state) != done ]] || break; sleep 0.1; done
@@ -252,6 +259,7 @@ else
         sleep 0.1
     done
     [[ -z $left ]] || fail "control groups are left: $left"
+    [[ -z $(pgrep -f -- "--out $work/tight/jobs/1 ") ]] || fail "workers are left: $(pgrep -af -- "--out $work/tight/jobs/1 ")"
     echo "ok: a node bounds its workers"
 fi
 if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
@@ -282,7 +290,7 @@ if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
     env --default-signal sleep 600 &
     victim=$!
     disown
-    kill -9 "$(pid_of tight/run/t1.pid)" "$pid"
+    slay "$(pid_of tight/run/t1.pid)" "$pid"
     mark=$(cat /proc/sys/kernel/random/boot_id)/$(sed 's/.*) //' /proc/$victim/stat | cut -d ' ' -f 20)
     echo "{\"pid\":$victim,\"mark\":\"$mark\"}" >tight/jobs/3/tell.1
     cluster up tight.yaml >/dev/null || fail "the agent t1 does not start again"
@@ -313,7 +321,7 @@ cluster drain n1 >/dev/null
 python3 "$here/submissions.py" many mlp.yaml 2000 100 >answers.txt &
 asker=$!
 for ((k = 0; k < 1200; k++)); do [[ $(wc -l <answers.txt) -lt 500 ]] || break; sleep 0.1; done
-kill -9 "$(pid_of many/run/scheduler.pid)"
+slay "$(pid_of many/run/scheduler.pid)"
 cluster up many.yaml >/dev/null || fail "the scheduler does not come back among submissions"
 wait "$asker" || fail "submissions were not answered"
 [[ $(sort -u answers.txt | wc -l) -eq 2000 ]] || fail "two submissions have one number"

@@ -65,7 +65,7 @@ HBA
 cat hba >pg/pg_hba.conf
 start_server() { # again until no process of a killed one is left
     local k
-    for ((k = 0; k < 300; k++)); do
+    for ((k = 0; k < 1800; k++)); do
         if [[ -z $server ]] || ! kill -0 "$server" 2>/dev/null; then
             "${as[@]}" "$bin/postgres" -D pg -k "$work/s" -c listen_addresses= -c shared_buffers=16MB -c max_connections=20 >>server.log 2>&1 &
             server=$!

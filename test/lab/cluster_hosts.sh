@@ -53,7 +53,7 @@ echo "ok: a job over three hosts"
 # -- 2
 before=$(workers 1)
 old=$(pid_of cl/run/h2.pid)
-kill -9 "$old"
+slay "$old"
 cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
 [[ $(pid_of cl/run/h2.pid) != "$old" ]] || fail "the agent h2 was not started again"
 adopted() { ! grep -q 'adopt job 1' cl/log/h2 || echo yes; }

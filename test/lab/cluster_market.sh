@@ -25,7 +25,7 @@ cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
 cluster submit mlp.yaml -w 1:5 >/dev/null
 cluster submit mlp.yaml -w 2 >/dev/null
 waits_for yes audit_has 'rent .*market 0 node 2.*of a worker costs'
-kill -9 "$(pid_of cl/run/scheduler.pid)"
+slay "$(pid_of cl/run/scheduler.pid)"
 cluster up cluster.yaml >/dev/null || fail "the scheduler does not come back"
 waits_for yes explain_has '  spot[123] costs 0.[15] USD in this hour'
 waits_for yes audit_has 'renew .*market 0 node'
@@ -71,7 +71,7 @@ cluster up calm.yaml >/dev/null || fail "the cluster does not come up"
 cluster submit mlp.yaml -w 5 >/dev/null
 waits_for 5 field 1 workers
 before=$(pgrep -f -- "--out $work/calm/jobs/1 " | sort)
-kill -9 "$(pid_of calm/run/calm1.pid)" "$(pid_of calm/run/scheduler.pid)"
+slay "$(pid_of calm/run/calm1.pid)" "$(pid_of calm/run/scheduler.pid)"
 cluster up calm.yaml >/dev/null || fail "the scheduler does not come back"
 waits_for 'up' calm1_is
 [[ $(pgrep -f -- "--out $work/calm/jobs/1 " | sort) == "$before" ]] || fail "workers changed when agent and scheduler were killed"
@@ -139,7 +139,7 @@ waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
 [[ $(grep -c 'keeps the prices before' live/log/scheduler) == 3 ]] || fail "what cannot be read is told once: $(cat live/log/scheduler)"
 # It may begin later than the first scheduler could use it: the next one goes on with the clock, not from `begin`.
 echo '1496401 0.1' >new.txt && mv new.txt live.txt
-kill -9 "$(pid_of live/run/scheduler.pid)"
+slay "$(pid_of live/run/scheduler.pid)"
 cluster up live.yaml >/dev/null || fail "the scheduler does not come back: $(tail -n 5 live/log/scheduler)"
 cluster down
 [[ $failed -ne 0 ]] || echo "ok: prices that change"

@@ -5,9 +5,14 @@
 #      that was killed, or ended, has the same queues; explain and audit tell the method; capture gives the plan with the same id.
 #   2. the file names another method: the next scheduler plans by it, with the jobs that are there.
 . "$(dirname "$0")/clusters.sh"
-explains() { # JOB TEXT
-    cluster explain "$1" >told
-    grep -qF "$2" told || fail "explain $1 does not say '$2': $(cat told)"
+explains() { # JOB TEXT: says so, once its worker and its figures are known
+    local k
+    for ((k = 0; k < 900; k++)); do
+        cluster explain "$1" >told
+        ! grep -qF "$2" told || return 0
+        sleep 0.2
+    done
+    fail "explain $1 does not say '$2': $(cat told)"
 }
 file() { # METHOD
     cat >cluster.yaml <<FILE
@@ -40,7 +45,7 @@ explains 1 "method tiresias"
 explains 1 "lower queue, at place 1"
 explains 2 "lower queue, at place 2"
 explains 2 "waits: it needs 2 of 2 slots"
-kill -9 "$(pid_of cl/run/scheduler.pid)"
+slay "$(pid_of cl/run/scheduler.pid)"
 cluster up cluster.yaml >/dev/null
 becomes 1 workers 2
 explains 1 "lower queue, at place 1"

@@ -44,7 +44,7 @@ server.serve_forever()
 PYTHON
 python3 metadata.py &
 server=$!
-for ((k = 0; k < 1200; k++)); do [[ ! -e port ]] || break; sleep 0.05; done
+for ((k = 0; k < 6000; k++)); do [[ ! -e port ]] || break; sleep 0.05; done
 url=http://127.0.0.1:$(cat port)
 on() { cluster nodes | awk -v n="$1" '$1 == n { print $4, $5 }'; } # NODE: processes and state
 cat >mlp.yaml <<JOB

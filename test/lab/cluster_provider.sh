@@ -45,7 +45,7 @@ waits_for 2 audit_nodes rent
 [[ $(audit_nodes given) == 1 ]] || fail "two nodes are asked for, one comes: $(cluster audit)"
 pending() { squeue -h -p main -t PENDING -o %i | wc -l; }
 waits_for 1 pending
-kill -9 "$(pid_of low/run/scheduler.pid)"
+slay "$(pid_of low/run/scheduler.pid)"
 cluster up low.yaml >/dev/null || fail "the scheduler does not come back"
 waits_for yes audit_has ' taken .*refused: it did not come in time'
 waits_for 0 pending
@@ -69,7 +69,7 @@ waits_for 2 running
 scancel "$urgent"
 waits_for 3 running
 cluster down || fail "down"
-[[ -z $(squeue -h -p main) ]] || fail "down left jobs of Slurm: $(squeue)"
+[[ -z $(squeue -h -p main -t RUNNING,PENDING) ]] || fail "down left jobs of Slurm: $(squeue)"
 for k in 1 2 3; do
     grep '"rubato.train.step/1"' low/jobs/$k/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
     [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "job $k did not do each step once"
@@ -116,7 +116,7 @@ waits_for yes cannot
 mv -T hidden shims/scancel
 wait "$down" || fail "down"
 [[ ! -e shims/beside ]] || fail "commands of Slurm ran at a time: $(cat shims/beside)"
-[[ -z $(squeue -h -p main) ]] || fail "down left jobs of Slurm: $(squeue)"
+[[ -z $(squeue -h -p main -t RUNNING,PENDING) ]] || fail "down left jobs of Slurm: $(squeue)"
 [[ $failed -ne 0 ]] || echo "ok: two partitions"
 
 # -- 3
@@ -150,7 +150,7 @@ gone() { kill -0 "$(pid_of own/run/none1.pid)" 2>/dev/null || echo yes; }
 waits_for yes gone
 asked() { cut -d' ' -f1 requests | sort -u | wc -l; }
 waits_for 2 asked
-kill -9 "$(pid_of own/run/scheduler.pid)"
+slay "$(pid_of own/run/scheduler.pid)"
 cluster up own.yaml >/dev/null || fail "the scheduler does not come back"
 : >open
 waits_for 3 running
@@ -158,7 +158,7 @@ waits_for 2 audit_nodes given
 # A machine that is gone with all that ran there: it comes again, and its job continues.
 more() { [[ $(audit_n "$1") -le $2 ]] || echo yes; } # EVENT COUNT
 gone=$(audit_n ' taken .*evicted: gone without a notice') given=$(audit_n ' given .*rack')
-kill -9 "$(pid_of own/run/rack1.pid)"
+slay "$(pid_of own/run/rack1.pid)"
 for worker in $(sed -n 's/.*worker_start .* pid //p' own/log/rack1); do
     ! grep -q "$work/own/jobs" "/proc/$worker/cmdline" 2>/dev/null || kill -9 "$worker" 2>/dev/null || true
 done

@@ -44,7 +44,7 @@ echo "ok: nodes come and go with the jobs"
 
 # -- 2
 kept=$(squeue -h -p main -t RUNNING -o %i)
-kill -9 "$(pid_of cl/run/scheduler.pid)"
+slay "$(pid_of cl/run/scheduler.pid)"
 sed -i 's/nodes: 3/nodes: 3, nodes_min: 3/' cluster.yaml
 mkdir shims
 awk 'BEGIN { for (k = 1; k <= 20000; k++) printf "%d_%d|PENDING|somebody-elses-%d|Resources\n", 1000000 + k, k, k }' >others

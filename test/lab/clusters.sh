@@ -8,6 +8,11 @@ export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
 failed=0
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; } # FILE of one process
 leaves() { :; }
+slay() { # PID...: kill -9, until the kernel has ended them: a command that looks then finds none
+    local p
+    kill -9 "$@"
+    for p in "$@"; do while grep -qs '^State:.[^ZX]' "/proc/$p/status"; do sleep 0.02; done; done
+}
 end_all() { # PATTERN of command lines: until none is left, as one may start another meanwhile
     local k pids
     for ((k = 0; k < 50; k++)); do

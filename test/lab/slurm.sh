@@ -21,8 +21,10 @@ check() {
     done
 }
 alive() { [[ -e $1 ]] && kill -0 "$(cat "$1" 2>/dev/null)" 2>/dev/null; }
-# Whoever holds none of the three has a port of its own: tests may run side by side.
-port_free() { ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+ports_free() { # FIRST LAST: nobody listens there; tests may run side by side
+    local p
+    for ((p = $1; p <= $2; p++)); do ! (exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null || return 1; done
+}
 
 start() { # DIR WHAT
     local d=$1
@@ -49,7 +51,7 @@ up() { # DIR N
     chmod 400 "$d/munge.key"
     for ((k = 0; k < 100; k++)); do
         base=$((20000 + RANDOM % 10000))
-        ! port_free "$base" || ! port_free $((base + n)) || break
+        ! ports_free "$base" $((base + n)) || break
     done
     cat >"$d/slurm.conf" <<CONF
 ClusterName=rubato
