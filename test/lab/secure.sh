@@ -40,7 +40,7 @@ join() { # NAME
     pid[$1]=$!
 }
 lose() { # NAME
-    kill -9 ${pid[$1]}
+    kill -9 ${pid[$1]} || fail "$1 has ended: $(tail -3 $1.log)"
     wait ${pid[$1]} 2>/dev/null || true
 }
 ends() { # OUT
@@ -48,7 +48,7 @@ ends() { # OUT
 }
 
 # 1. rounds whose clients are lost: the next ones need fewer in a round, as there are fewer
-serve lost --set federated.per_round=7 --set federated.secure.threshold=4 --set federated.secure.wait=2s --set federated.deadline=20s # well below the time of `reaches`
+serve lost --set federated.rounds=45 --set federated.per_round=7 --set federated.secure.threshold=4 --set federated.secure.wait=2s --set federated.deadline=20s # well below the time of `reaches`
 for name in "${names[@]}"; do join $name; done
 reaches lost 3
 kill -STOP ${pid[c9]} # it says nothing any more: in one of the next rounds it has no keys
@@ -60,7 +60,7 @@ lose c9
 reaches lost 20
 lose c7
 ends lost
-LISTED=1 python3 "$here/fed_mean.py" check lost 30 "${names[@]}" || fail "another model than that of the script"
+LISTED=1 python3 "$here/fed_mean.py" check lost 45 "${names[@]}" || fail "another model than that of the script"
 python3 - lost/federation.jsonl <<'PY' || fail "a round has more answers than masks, or too few"
 import json, sys
 
@@ -70,14 +70,14 @@ PY
 "$rubato" explain lost | grep -c 'the server saw the sum of' >/dev/null || fail "explain does not say what was masked"
 
 # masks among neighbours in a ring
-serve ring --set federated.per_round=8 --set federated.clients_min=8 --set federated.secure='{threshold: 5, neighbours: 6}' --set federated.rounds=12
+serve ring --set federated.per_round=8 --set federated.clients_min=8 --set federated.secure='{threshold: 5, neighbours: 6}' --set federated.rounds=30
 for name in "${names[@]}"; do join $name; done
 reaches ring 4
 lose c9
 reaches ring 8
 lose c8
 ends ring
-LISTED=1 python3 "$here/fed_mean.py" check ring 12 "${names[@]}" || fail "neighbours: another model than that of the script"
+LISTED=1 python3 "$here/fed_mean.py" check ring 30 "${names[@]}" || fail "neighbours: another model than that of the script"
 grep -q '"masked":8' ring/federation.jsonl || fail "no round of eight has masks: $(cat ring/federation.jsonl)"
 
 # a client that takes long, as it has many samples, is killed when all have masks, and another one joins
@@ -119,16 +119,16 @@ for name in c4 c5 c6; do
 done
 
 # 2. and 3. six of six are needed, one is lost
-serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=30
+serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=60
 port=${address##*:}
 for name in c0 c1 c2 c3 c4 c5; do join $name; done
 reaches few 3
 kill -9 $server
 wait $server 2>/dev/null || true
-serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=30 --resume
+serve few --set federated.per_round=6 --set federated.clients_min=6 --set federated.secure.threshold=6 --set federated.rounds=60 --resume
 reaches few 6
 lose c5
-for _ in $(seq 1 1200); do
+for _ in $(seq 1 6000); do
     grep -q 'waiting for 1 of 6 clients' few.log && break
     sleep 0.05
 done
@@ -136,7 +136,7 @@ grep -q 'waiting for 1 of 6 clients' few.log || fail "five of six do not wait: $
 join c6
 ends few
 port=0
-LISTED=1 python3 "$here/fed_mean.py" check few 30 "${names[@]}" || fail "killed and waiting: another model than that of the script"
+LISTED=1 python3 "$here/fed_mean.py" check few 60 "${names[@]}" || fail "killed and waiting: another model than that of the script"
 
 # 4. forty, with the samples of ten
 for k in $(seq 0 39); do
