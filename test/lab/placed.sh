@@ -71,7 +71,7 @@ grep -q '29 layers measured; predicted for a step of 2 devices: .* (one device: 
 alike conv-one chosen
 "$rubato" explain chosen place >explained.txt || fail "a chosen placement is not explained"
 grep -q '^installed; 1 plan' explained.txt || fail "the plan of the placement is not the one that explain makes: $(tail -8 explained.txt)"
-grep -q 'devices in a step, means of 9 recorded steps' explained.txt || fail "devices are not shown: $(cat explained.txt)"
+grep -q 'devices in a step, means of [1-9][0-9]* recorded steps' explained.txt || fail "devices are not shown: $(cat explained.txt)"
 grep -A 3 '^links in a step' explained.txt | grep -q '^     2   1 .* [KM]iB' || fail "links are not shown: $(cat explained.txt)"
 grep -A 2 '^predicted and measured' explained.txt | grep -q '^  step ' || fail "the step of the plan is not shown: $(tail -8 explained.txt)"
 
@@ -147,13 +147,14 @@ wait_steps 0
 ended early
 rm -rf early
 begin
+said=$(restarts early devices) # of a busy machine
 mkdir -p early/checkpoints/0000000001 # a damaged one: not none
 kill_one early 2
 code=0
 wait "$job_pid" || code=$?
 job_pid=
 [ "$code" != 0 ] || fail "a job with a damaged checkpoint went on: $(tail -3 early.log)"
-! grep -q 'start again' early.log || fail "a damaged checkpoint counts as none: $(tail -3 early.log)"
+[ "$(restarts early devices)" = "$said" ] || fail "a damaged checkpoint counts as none: $(tail -3 early.log)"
 
 refused() { # SENTENCE WORKERS DEVICES OPTIONS..
     says=$1

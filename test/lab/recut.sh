@@ -61,11 +61,18 @@ told one | grep step/1 >b.txt
 cmp -s a.txt b.txt || fail "losses are not those of one process: $(diff a.txt b.txt | head -4)"
 same run one
 
-begin back
-touch refuse
-echo 10 >quota
-"$net" quota "$lab" 2 10
-wait_until back grep -q 'goes back to the earlier one' back.log
+# On a busy machine a loss may have the start that is refused: the host counts as gone then, and a further run is to show it.
+for try in 1 2 3 4; do
+    rm -rf back back.log refuse
+    begin back
+    touch refuse
+    echo 10 >quota
+    "$net" quota "$lab" 2 10
+    wait_until back grep -q 'goes back to the earlier one\|the job goes on with 1 worker' back.log
+    ! grep -q 'goes back to the earlier one' back.log || break
+    ended back
+    [ $try -lt 4 ] || fail "no start with another cut was refused: $(tail -5 back.log)"
+done
 wait_until back past back $(($(lines_of back) + 10))
 ended back
 train job two --set train.steps="$(newest back)"
@@ -79,13 +86,14 @@ begin place branches placed
 cp place/job.yaml first.yaml
 echo 27 >quota
 "$net" quota "$lab" 2 27
-again() { [ "$(restarts place devices)" -gt 0 ]; }
+again() { # placed otherwise for this reason; a loss makes all start again, too
+    grep -q 'a step takes .* ms were predicted; with the recorded times another placement takes' place.log &&
+        [ "$(restarts place devices)" -gt 0 ] && [ "$(grep 'placed on 2 devices' place.log | sort -u | wc -l)" -ge 2 ]
+}
 wait_until place again
 wait_until place past place $(($(lines_of place) + 10))
 ended place
-grep -q 'a step takes .* ms were predicted; with the recorded times another placement takes' place.log || fail "nobody says why: $(tail -5 place.log)"
 grep -q 'all devices start again from their copies in memory' place.log || fail "not from a set: $(tail -5 place.log)"
-[ "$(grep 'placed on 2 devices' place.log | sort -u | wc -l)" -ge 2 ] || fail "the placement is the same: $(cat place.log)"
 "$rubato" explain place place >explained.txt || fail "another placement is not explained"
 grep -q '^installed' explained.txt || fail "explain has no plan for another placement: $(tail -8 explained.txt)"
 if [ "$(restarts place devices)" = 1 ]; then placed_twice place 2; else echo "placed again more than once, so bits were not compared"; fi
