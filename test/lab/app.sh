@@ -36,5 +36,16 @@ leads() {
     done
     fail "worker $2 of $1 does not lead: $(grep '"event' "$1/metrics.jsonl" | tail -3)"
 }
+# slowly PID COMMAND...: until it succeeds that process stands still most of the time, so that its job is not over before
+slowly() {
+    local pid=$1
+    shift
+    until "$@"; do
+        kill -STOP "$pid" 2>/dev/null || break
+        sleep 0.1
+        kill -CONT "$pid" || break
+        sleep 0.02
+    done
+}
 # tables RUN: those after $steps
 tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }

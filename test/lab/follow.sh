@@ -61,7 +61,7 @@ start() { # OUT [OPTION...]: in the background
 until_true() { # WHAT COMMAND...: while the run lives
     local what=$1
     shift
-    for _ in $(seq 1 6000); do
+    for _ in $(seq 1 20000); do
         "$@" && return
         kill -0 "$run" 2>/dev/null || break
         sleep 0.01

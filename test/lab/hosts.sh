@@ -115,7 +115,7 @@ for victim in 3 2; do
     n=$(told gone 2>/dev/null | wc -l) || true
     for _ in $(seq 1 3000); do
         [[ $(told gone 2>/dev/null | wc -l) -ge $((n + 3)) ]] && break
-        sleep 0.1
+        sleep 0.02
     done
     kill -9 "${pid[victim]}"
     wait "${pid[victim]}" 2>/dev/null || true

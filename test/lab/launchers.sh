@@ -105,10 +105,13 @@ far_worker() { # the worker that runs over there
         ! joins "$p" || echo "$p"
     done
 }
-begin() { # RUN STEPS: a job on this host and the far one; pid: the command
+begin() { # RUN STEPS [SIGNAL]: a job on this host and the far one; pid: the command; held: connections, which get the signal
     timeout --foreground 300 "$rubato" train job.yaml --hosts localhost:1,far:1 --set train.steps="$2" --set checkpoint.every=0s --out "$1" >"$1.out" 2>"$1.err" &
     pid=$!
     reaches "$1" 5 $pid || return
+    held=$(connections)
+    # shellcheck disable=SC2086
+    [[ -z ${3:-} ]] || kill -"$3" $held
     far="$far $(far_worker | paste -sd' ')"
 }
 ends() { # RUN CODE SENTENCE: it ends so, and says so
@@ -152,19 +155,13 @@ else
     fi
     serve
     # Nothing comes from there any more, and nobody says so: the command ends with its job all the same.
-    if begin still 2000; then
-        held=$(connections)
-        # shellcheck disable=SC2086
-        kill -STOP $held
+    if begin still 4000 STOP; then
         ends still 0 "far does not answer"
         # shellcheck disable=SC2086
         kill -KILL $held
     fi
     # The same when it is asked to stop: its own worker ends, and nothing tells that the other one has.
-    if begin asked 1000000; then
-        held=$(connections)
-        # shellcheck disable=SC2086
-        kill -STOP $held
+    if begin asked 1000000 STOP; then
         kill -TERM $pid
         ends asked 0 "far does not answer"
         # shellcheck disable=SC2086

@@ -109,8 +109,9 @@ for k in 1 2 3; do
     grep -qE '^y = (2\.99|3\.00)[0-9]* x . (1\.00|0\.99)[0-9]*$' fit.$k || fail "member $k did not learn: $(cat fit.$k)"
     cmp fit.1 fit.$k || fail "members end with other parameters: $(cat fit.*)"
 done
-sed -e 's/STEPS = 640/STEPS = 20000/' -e 's/^static float w/static int said;\n&/' \
-    -e 's/float \*g = ru_team_gradient/if (said++ == 0) { fprintf(stderr, "in\\n"); }\n        &/' fit.c >long.c
+# Its steps take a millisecond until there is a file `go`: all have come when it is over.
+sed -e 's/STEPS = 640/STEPS = 20000/' -e 's/^static float w/static int said;\n&/' -e '1i #include <unistd.h>' \
+    -e 's/float \*g = ru_team_gradient/if (said++ == 0) { fprintf(stderr, "in\\n"); }\n        if (access("go", F_OK) != 0) { usleep(1000); }\n        &/' fit.c >long.c
 # Wait until each of these members, by number, has begun a step.
 are_in() {
     local k
@@ -123,7 +124,7 @@ are_in() {
     done
 }
 # shellcheck disable=SC2086
-$cc -std=c17 $cflags long.c -o fit-long $libs
+$cc -std=gnu17 $cflags long.c -o fit-long $libs
 ./fit-long 127.0.0.1:$port 3 >fit.1 2>fit.1.err & first=$!
 ./fit-long 127.0.0.1:0 3 127.0.0.1:$port >fit.2 2>fit.2.err & second=$!
 ./fit-long 127.0.0.1:0 3 127.0.0.1:$port >fit.3 2>fit.3.err & third=$!
@@ -131,6 +132,7 @@ are_in 1 2 3
 ./fit-long 127.0.0.1:0 3 127.0.0.1:$port new >fit.4 2>fit.4.err & new=$!
 are_in 4
 kill -9 $first || fail "the founder ended before it was killed: $(cat fit.1.err)"
+: >go
 for pid in $second $third $new; do wait $pid || fail "a member ends with $?: $(cat fit.?.err)"; done
 cmp fit.2 fit.3 || fail "survivors end with other parameters: $(cat fit.2 fit.3)"
 grep -q '^y = ' fit.4 && cmp fit.2 fit.4 || fail "who joined ends with other parameters: $(cat fit.2 fit.4)"
@@ -200,7 +202,15 @@ sed 's/every: 1ms/every: 1s/; s/train.svm/long.svm/' hinge.yaml >long.yaml
 "$rubato" export long --safetensors long.safetensors >/dev/null
 "$rubato" train long.yaml -w 2:3 --out "$work/several" >several.log 2>&1 & pid=$!
 while ! grep -q '"step":40,' several/metrics.jsonl 2>/dev/null && kill -0 $pid 2>/dev/null; do sleep 0.05; done
-kill -9 "$(pgrep -f "worker --job $work/several/job.yaml" | head -n 1)" || fail "there is no worker to kill: $(cat several.log)"
+# shellcheck disable=SC2046
+set -- $(pgrep -f "worker --job $work/several/job.yaml")
+[ $# -ge 2 ] && kill -9 "$1" || fail "there are no two workers, of which one is killed: $(cat several.log)"
+# Who is left stands still most of the time, so that it is not done before another one has come.
+while ! grep -q '"what":"join","worker":3' several/metrics.jsonl && kill -STOP "$2" 2>/dev/null; do
+    sleep 0.1
+    kill -CONT "$2" || break
+    sleep 0.02
+done
 wait $pid || fail "the job of which a worker was killed fails: $(tail -n 3 several.log)"
 grep -q 'starting another worker' several.log || fail "no worker came: $(cat several.log)"
 "$rubato" explain several moves | grep -q 'predicted and measured' || fail "nothing moved to the worker that came: $(cat several.log)"
@@ -235,7 +245,7 @@ for bad in exits stuck; do
     $cc -std=c17 $cflags -shared -fPIC $bad.c -o lib$bad.so $libs
     sed "s/libhinge/lib$bad/" short.yaml >$bad.yaml
     code=0
-    timeout 300 "$rubato" train $bad.yaml -s clocks.task_limit=1s --out $bad -q >$bad.log 2>&1 || code=$?
+    timeout 300 "$rubato" train $bad.yaml -s clocks.task_limit=5s --out $bad -q >$bad.log 2>&1 || code=$?
     [ "$code" -eq 1 ] || fail "an app of which a function never ends well ends with $code: $(cat $bad.log)"
 done
 grep -q 'ended the process in run of executor 1, clock 30 (exit)' exits.log || fail "the exit is not named: $(cat exits.log)"

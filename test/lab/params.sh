@@ -54,17 +54,15 @@ echo "ok: two leaders killed, the same tables"
 
 timeout --foreground 300 "$rubato" train job.yaml -w 1:4 -o "$work/grown" >grown.log 2>&1 &
 job=$!
+until_step grown 1
+lone=$(worker grown 1)
 until_step grown $((steps / 8))
+kill -STOP "$lone"
 address=$(grep -o '127.0.0.1:[0-9]*' grown.log | head -1)
 timeout --foreground 300 "$rubato" worker --join "$address" --token-file grown/token >joined.log 2>&1 &
 guest=$!
-# The first one stands still most of the time, so that the job is not over before the guest is in it.
-lone=$(worker grown 1)
-while ! grep -q '"what":"join"' grown/metrics.jsonl && kill -STOP "$lone" 2>/dev/null; do
-    sleep 0.1
-    kill -CONT "$lone" || break
-    sleep 0.02
-done
+kill -CONT "$lone"
+slowly "$lone" grep -q '"what":"join"' grown/metrics.jsonl
 until_step grown $(($(step grown) + 50))
 kill -TERM "$(pgrep -P "$guest" -f 'worker --join')" || fail "the guest is gone before it is asked to leave"
 wait "$guest" || fail "the guest left with an error"

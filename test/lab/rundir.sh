@@ -157,7 +157,7 @@ done
 mkdir full traced
 if mount -t tmpfs -o size=200k tmpfs full 2>/dev/null; then
     ln -s "$work/full" traced/trace
-    timeout 300 "$rubato" train mlp.yaml -w 2 -o traced --set train.epochs=0 --set train.steps=600 --set checkpoint.every=0s >out.txt 2>err.txt ||
+    timeout 300 "$rubato" train mlp.yaml -w 2 --equal-shares -o traced --set train.epochs=0 --set train.steps=600 --set checkpoint.every=0s >out.txt 2>err.txt ||
         fail "a job whose traces fill their disk exits $?: $(tail -2 err.txt)"
     [[ $(grep -c '"rubato.train.step/1"' traced/metrics.jsonl) -eq 600 ]] || fail "a job whose traces fill their disk lacks steps"
     if [[ $(grep -c 'recording has stopped, and the run continues' err.txt) -eq 2 && $(grep -c 'No space left' err.txt) -eq 2 ]]; then

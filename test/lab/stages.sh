@@ -44,13 +44,12 @@ join() {
     done
 }
 members() { grep -o '"workers":[0-9]*' run/metrics.jsonl | tail -n 1 | cut -d: -f2; }
-# all_in WHICH BEFORE: five more than BEFORE are members: on a busy machine that takes long.
+came() { [[ $(members) -ge $1 ]] || [[ $((++looks)) -gt 2000 ]]; }
+# all_in WHICH BEFORE: five more than BEFORE are members: on a busy machine that takes long, so the first worker works little meanwhile.
 all_in() {
-    for _ in $(seq 1 4000); do
-        [[ $(members) -ge $(($2 + 5)) ]] && return
-        sleep 0.05
-    done
-    fail "the five workers of $1 are not all members"
+    looks=0
+    slowly "$(worker run 1)" came $(($2 + 5))
+    [[ $(members) -ge $(($2 + 5)) ]] || fail "the five workers of $1 are not all members"
 }
 workers_of() { pgrep -f "worker --join $address" | while read -r p; do [[ $(cat /proc/$p/comm) == rubato ]] && echo $p; done; }
 before=$(members)

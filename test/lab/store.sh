@@ -69,7 +69,7 @@ job decoded 100000000 >long.yaml
 "$rubato" train long.yaml -q --out long >/dev/null 2>&1 &
 pid=$!
 pids+=("$pid")
-for _ in $(seq 1 1200); do
+for _ in $(seq 1 6000); do
     ! grep -q '"in_use":true' <<<"$("$rubato" store ls --job job.yaml --json)" || break
     kill -0 $pid || break
     sleep 0.05

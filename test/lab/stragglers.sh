@@ -56,7 +56,9 @@ slow_down() {
         sleep 0.01
     done
 }
-for s in wait reassign; do
+turn() { # wait | reassign
+    local s=$1
+    rm -rf "$s"
     timeout --foreground 300 "$rubato" train job.yaml -w 3 -q -o "$work/$s" --set clocks.stragglers=$s --set recovery.method=rollback >"$s.log" 2>&1 &
     job=$!
     slow_down "$(third $s)" &
@@ -64,11 +66,15 @@ for s in wait reassign; do
     wait "$job" || true # on a loaded machine the others may go on without the slow one
     wait "$slower" || true
     slower=
+}
+turn wait
+for try in 1 2 3 4; do # on a busy machine the slow one may be no slower than others, or lost before it has help
+    turn reassign
+    same reassign
+    "$rubato" explain "$work/reassign" reassign >explain.log 2>&1 || fail "explain"
+    ! grep -q '^  slice ' explain.log || ! grep -q '^  messages share ' explain.log || break
+    [[ $try -lt 4 ]] || fail "explain shows no slices, or no share of messages"
 done
-same reassign
-"$rubato" explain "$work/reassign" reassign >explain.log 2>&1 || fail "explain"
-grep -q '^  slice ' explain.log || fail "explain shows no slices"
-grep -q '^  messages share ' explain.log || fail "explain shows no share of messages"
 echo "ok: a slow worker, the same objective; waiting $(seconds wait) s, helping $(seconds reassign) s"
 
 steps=40 # many, so that none ends before the kill
