@@ -50,6 +50,15 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())["error"]
 
+    def until_answered(self, row):
+        """A slow machine refuses what it would answer too late, and says when to come again."""
+        for _ in range(200):
+            status, got = self.infer(row)
+            if status not in (429, 503):
+                break
+            time.sleep(0.05)
+        return status, got
+
     def page(self):
         return subprocess.run([self.rubato, "explain", self.address, "batch"], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
@@ -123,16 +132,16 @@ def endpoint(rubato, run, rows):
                             "--function-name", "digits"], stderr=subprocess.PIPE, text=True)
     assert wrong.returncode == 65 and "status 403" in wrong.stderr and "does not match" in wrong.stderr, wrong.stderr
     Endpoint.refuses = False
-    far = Server(rubato, run, "--slo", "p95=200ms", "--functions",
+    far = Server(rubato, run, "--slo", "p95=1s", "--functions",
                  f"http://127.0.0.1:{site.server_port}", "--memory", "1024", "--sign",
                  "--function-name", "digits")
-    status, got = far.infer(rows[1])
+    status, got = far.until_answered(rows[1])
     assert status == 200 and abs(got[0] - sum(rows[1]) / 784) < 1e-5, got
     def times():
         return float(re.search(r"batches take (\S+) times as long now", far.page()).group(1))
     Endpoint.slow_s = 0.5
     for _ in range(20):
-        assert all(s == 200 for s, _ in load(far, rows, 60, 0.02))
+        assert all(s == 200 for s, _ in load(far, rows, 60, 0.02, far.until_answered))
         if times() > 2:
             break
     assert times() > 2, far.page()
@@ -153,12 +162,12 @@ def endpoint(rubato, run, rows):
     print("functions: an endpoint that fails:", dict(sorted(codes.items())))
 
 
-def load(server, rows, n, gap_s):
+def load(server, rows, n, gap_s, ask=None):
     """n requests, open loop; their answers in order."""
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         asked = []
         for k in range(n):
-            asked.append(pool.submit(server.infer, rows[k % len(rows)]))
+            asked.append(pool.submit(ask or server.infer, rows[k % len(rows)]))
             time.sleep(random.expovariate(1 / gap_s))
         return [a.result() for a in asked]
 
@@ -184,11 +193,11 @@ def check(rubato, folder):
     here.stop()
     far = Server(rubato, run, "--slo", "p95=1s", "--functions", "local", "--memory", "512:1024:512",
                  "--batch", "8")
-    for status, got in [far.infer(r) for r in rows]:
+    for status, got in [far.until_answered(r) for r in rows]:
         assert status == 200, got
     asked = 5
     for _ in range(20):  # until a choice is made: a slow machine needs longer for it
-        for k, (status, got) in enumerate(load(far, rows, 300, 0.01)):
+        for k, (status, got) in enumerate(load(far, rows, 300, 0.01, far.until_answered)):
             assert status == 200, got
             assert max(abs(a - b) for a, b in zip(got, want[k % 5])) < 1e-4
         asked += 300
@@ -221,8 +230,12 @@ def check(rubato, folder):
     codes = sorted({status for status, _ in answers})
     assert all(status in (200, 429, 500, 503) for status in codes), codes
     assert good >= 100, answers
-    status, got = far.infer(rows[0])
-    assert status == 200
+    for _ in range(100):  # an instance that was killed may have had the first one
+        status, got = far.infer(rows[0])
+        if status == 200:
+            break
+        time.sleep(0.1)
+    assert status == 200, got
     left = far.instances()
     far.stop()
     for pid in left:

@@ -273,7 +273,7 @@ def check_repository(rubato, work, rows, classes):
                 'dynamic_batching { default_queue_policy { default_timeout_microseconds: 9000000 } }')
     server = Server(rubato, folder)
     server.model = "m"
-    for _ in range(200):
+    for _ in range(4000):
         if server.ask("/v2/models/m/ready")[0] == 200:
             break
         time.sleep(0.05)
