@@ -12,7 +12,7 @@ python=$(python3 -c 'import sys; print(sys.executable)') # what stands in PATH m
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-burst_fleet-XXXXXX")
 fleet='' load='' failed=0
-export PORT=$((20000 + $$ % 12000)) # below those that the kernel gives to others
+export PORT=$((6100 + $$ % 2800)) # where no other script listens, below those that the kernel gives to others
 cleanup() {
     for p in $fleet $load; do kill -9 "$p" 2>/dev/null || true; done
     wait 2>/dev/null || true

@@ -10,7 +10,7 @@
 # Shares of the batch stay equal: else the others soon take the work of a slow worker.
 #
 # Without ROUNDS: short runs with each cause once, in stronger form, which must be named with its
-# rank. A cause that is missed is planted again, at most twice: other programs may have held the
+# rank. A cause that is missed is planted again, at most four times: other programs may have held the
 # processors, and what a run measured is then no fault of the reader.
 # With ROUNDS: so many of each, once each, whose step counts too.
 # A line for each cause, the counts at the end.
@@ -173,12 +173,12 @@ for ((round = 0; round < (rounds > 0 ? rounds : 1); round++)); do
             rank=$((1 + round % (n - 1)))
             late=$rank
         fi
-        for again in 0 1 2; do
+        for again in 0 1 2 3 4; do
             missed=0
             run "$run" "$kind" "$rank" $late
             count "$run" "$kind" "$rank"
             [[ $rounds -gt 0 || $late == none ]] || count "$run" start $late
-            [[ $rounds -eq 0 && $missed -gt 0 && $again -lt 2 ]] || break
+            [[ $rounds -eq 0 && $missed -gt 0 && $again -lt 4 ]] || break
             rm -rf "$run" "$run.d"
         done
         [[ -z ${KEEP:-} ]] || { rm -rf "${KEEP:?}/$run" && cp -r "$run" "$KEEP/"; }

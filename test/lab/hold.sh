@@ -230,7 +230,7 @@ echo "ok: suspended workers join again, other builds do not"
 # Their port lies below those that the kernel gives to others (other scripts run beside this one).
 for job in mlp mf; do
     for rank in 1 0; do
-        HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((12000 + $$ % 10000)) \
+        HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((12000 + $$ % 3000)) \
             timeout --foreground 300 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=300 >/dev/null 2>$job-rank$rank.err &
         ranks[rank]=$!
     done

@@ -19,7 +19,7 @@ below() { # PID: every process below it
     done
 }
 joins() { [[ $(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline") == *"rubato worker --join"* ]]; } # PID
-far='' made=''
+far=''
 cleanup() {
     local p
     if [[ -f $work/sshd.pid ]]; then
@@ -31,7 +31,6 @@ cleanup() {
     for p in $far; do # which nobody waits for when its sshd is gone
         ! joins "$p" || kill -9 "$p" 2>/dev/null || true
     done
-    [[ -z $made ]] || rmdir "$made" 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -126,7 +125,7 @@ else
     ssh-keygen -q -t ed25519 -N '' -f host_key
     ssh-keygen -q -t ed25519 -N '' -f user_key
     cp user_key.pub keys
-    [[ $(id -u) -ne 0 || -d /run/sshd ]] || { made=/run/sshd && mkdir "$made"; }
+    [[ $(id -u) -ne 0 ]] || mkdir -p /run/sshd # it stays: start.sh has it, too
     port=$(free_port)
     printf '%s\n' "ListenAddress 127.0.0.1:$port" "HostKey $work/host_key" "AuthorizedKeysFile $work/keys" "StrictModes no" \
         "UsePAM no" "PidFile $work/sshd.pid" "PermitRootLogin prohibit-password" "PasswordAuthentication no" \

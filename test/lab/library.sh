@@ -99,7 +99,7 @@ grep -q 'files of groups: 0 begin where the policy' explained.txt && grep -q 'fi
 # A program that is a member of a job: three found it, one is killed, one joins, and all that end have the same result.
 # shellcheck disable=SC2086
 $cc -std=c17 $strict $cflags fit.c -o fit $libs || fail "the member of docs/library.md does not build"
-port=$((20000 + $$ % 12000)) # below those that the kernel gives to others
+port=$((10000 + $$ % 1000)) # where no other script listens, below those that the kernel gives to others
 ./fit 127.0.0.1:$port 3 >fit.1 2>fit.1.err & first=$!
 ./fit 127.0.0.1:0 3 127.0.0.1:$port >fit.2 2>fit.2.err & second=$!
 ./fit 127.0.0.1:0 3 127.0.0.1:$port >fit.3 2>fit.3.err || fail "a member ends with $?: $(cat fit.3.err)"

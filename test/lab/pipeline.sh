@@ -86,7 +86,7 @@ same whole stop
 
 for victim_rank in 1 2; do
     run=lost-$victim_rank
-    start $run --metrics $((12000 + $$ % 10000)) # also when it starts again
+    start $run --metrics $((16000 + $$ % 3000)) # also when it starts again
     wait_ckpt $run 0
     kill_one $run $victim_rank
     wait_restart $run 0

@@ -74,7 +74,7 @@ part() {
 }
 
 "$net" up "$lab" 2 --rate $fast >/dev/null
-# Beside other work a sum may take any time: what is broken is so three times.
+# Beside other work a sum may take any time: what is broken is so five times.
 try() {
     local name ms is bad=0
     rm -rf fresh early later
@@ -90,5 +90,5 @@ try() {
     done
     return $bad
 }
-try || try || try || fail "steps or plans do not follow the network"
+try || try || try || try || try || fail "steps or plans do not follow the network"
 exit $failed

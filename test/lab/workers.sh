@@ -400,7 +400,7 @@ RUBATO_SSH=$work/ssh-here timeout 300 "$rubato" train lenet.yaml --hosts localho
     --set train.epochs=10 --json --out hosts >hosts.jsonl 2>hosts.err || fail "--hosts: $(tail -3 hosts.err)"
 whole hosts 1000
 grep -q '"what":"works","worker":3' hosts/metrics.jsonl || fail "--hosts: the third worker never works"
-port=$((22000 + $$ % 10000)) # below those that the kernel gives to others
+port=$((11000 + $$ % 1000)) # where no other script listens, below those that the kernel gives to others
 for rank in 1 0; do # the one that joins may be in the folder before the first one
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
         timeout --foreground 300 "$rubato" train lenet.yaml --set train.epochs=4 --json --out rank >rank-$rank.jsonl 2>rank-$rank.err &
