@@ -173,7 +173,7 @@ def main():
         plan["measured"]['a "key" of a longer name ' * 9 + "_s"] = 1.5
     with open("world.json", "w") as f:
         json.dump(world, f)
-    explain("a long key", "world.json", "share", holds=("decisions.0.measured.1.measured",))
+    explain("a long key", "world.json", "share", holds=("decisions.0.measured.0.measured",))  # of a short plan there is no other
     explain("sums", "even", "sums", holds=("decisions.0.gradients.0.ready_s",))
     explain("order", "even", "order", holds=("decisions.0.parameters.0.arrives_s",))
     explain("an input changed", "two", "share", "--if", "gain_min=0", holds=("decisions.0.candidates",))
