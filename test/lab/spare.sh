@@ -85,8 +85,8 @@ spare_pid=
 train mlp calm-placed -w 2 --set train.steps="$(newest placed)" --set train.parallel=placed --set "$devices"
 alike placed calm-placed
 
-# takes_in RUN SPARE PARTS OPTIONS..: RUN takes a spare in, and started again for nothing else. Where the machine is busy, steps may drift or a worker be
-# lost, so that all start again before or after: then there is a further run.
+# takes_in RUN SPARE PARTS OPTIONS..: RUN takes a spare in, and started again for nothing else. Where the machine is busy, a third worker may be predicted
+# to gain nothing, and steps may drift or a worker be lost, so that all start again before or after: then a further run measures anew.
 decided() { says "$1" 'stays a spare' || more_restarts "$1" 0 "$2"; }
 takes_in() {
     grows=$1
@@ -113,21 +113,7 @@ takes_in() {
     done
     fail "nobody was taken in: $(cat "$grows.log")"
 }
-# facts OPTIONS..: facts.json, a profile of the job whose ops take as long as their arithmetic says: what this machine does beside is not in it.
-facts() {
-    timeout 300 "$rubato" profile "$job.yaml" "$@" --type here --steps 1 --least 1ms -t 1 --out facts.json >profile.log 2>&1 || fail "no profile: $(tail -3 profile.log)"
-    python3 - <<'P'
-import json
-w = json.load(open("facts.json"))
-for op in w["facts"]["ops"]:
-    for t in [op] + [v for v in op.values() if isinstance(v, dict)]:
-        t.update((k, 1000 + op.get("flops", 0) // 5) for k in t if k.endswith("_ns"))
-json.dump(w, open("facts.json", "w"))
-P
-}
-wide='model.hidden=[512, 512, 512, 512, 512, 512]'
-facts --set "$wide" --set train.accumulate=12
-takes_in grown four stages --set $pipeline --set "$wide" --set train.accumulate=12 --set "train.pipeline={facts: $work/facts.json, type: here, bytes_per_s: 1e15}"
+takes_in grown four stages --set $pipeline --set 'model.hidden=[512, 512, 512, 512, 512, 512]' --set train.accumulate=12
 says grown 'predicted for a step of 3 workers' || fail "nobody says why: $(cat grown.log)"
 cp grown/job.yaml then.yaml # of three stages, or of two, one of which has two workers
 train first calm-grown -w 2 --set train.steps="$(froms grown)"
@@ -137,8 +123,7 @@ alike grown calm-grown
 # Two devices have two branches each or more, three have one, or nearly.
 branches 40 40 40
 job=branches
-facts
-takes_in wider five devices --set train.parallel=placed --set "train.pipeline={facts: $work/facts.json, type: here}"
+takes_in wider five devices --set train.parallel=placed
 says wider 'predicted for a step of 3 workers: .*; who joined gets a device' || fail "nobody says why: $(cat wider.log)"
 says wider 'placed on 3 devices' || fail "the spare has no device: $(cat wider.log)"
 "$rubato" explain wider place >explained.txt || fail "a placement with a worker that joined is not explained"
