@@ -34,7 +34,7 @@ void rui_journal_close(rui_journal *j); /* writes what waits; NULL is fine */
 void rui_journal_name(rui_journal *j, char id[64]);
 /* true: its line waits for rui_journal_flush, soon. A log that cannot be written says so once. */
 bool rui_journal_add(rui_journal *j, const rui_entry *e);
-void rui_journal_flush(rui_journal *j);
+bool rui_journal_flush(rui_journal *j); /* false: the log falls behind; ask again soon */
 /* How long the parts of one request took and why its batch left, by its id, the newest;
  * or of the infer requests that were answered 200, the one at a quantile "pQ" of their times.
  * false: there is none; the text says so. */

@@ -20,9 +20,10 @@ static void on_flush(void *self, uint32_t what, ru_time now)
 {
     ru_server *s = self;
     (void)what;
-    (void)now;
-    s->flushes = false;
-    rui_journal_flush(s->journal);
+    s->flushes = !rui_journal_flush(s->journal);
+    if (s->flushes) {
+        ru_loop_timer(s->opt.loop, on_flush, s, 0, ru_time_after(now, FLUSH_NS));
+    }
 }
 
 /* Into the journal: what its infer request knows of it already, or nothing but the request. */
