@@ -194,8 +194,9 @@ static void run(ru_http *h)
 {
     h->ran_before = h->ran;
     h->ran = ru_clock_now();
-    h->n_began = h->n_over = 0;
+    h->n_began = h->n_over = h->n_moved = 0;
     (void)h->run(h->daemon);
+    h->runs = h->n_moved > 0 ? RUI_HTTP_RUNS : h->runs;
     uint32_t n = h->n_began < h->n_over ? h->n_began : h->n_over;
     if (n >= RUI_HTTP_TURN) {
         ru_time now = ru_clock_now();

@@ -12,7 +12,7 @@
 
 #define AWAY_NS INT64_C(4000000) /* a step of the kernel's clock for data of a connection */
 /* Requests that wait unsuspended: the library looks at each of them in each run (0.1 us). */
-enum { SPANS_MAX = 1024, WAITS_MAX = 4096, RUNS = 2 };
+enum { SPANS_MAX = 1024, WAITS_MAX = 4096 };
 
 static const char JSON[] = "application/json";
 
@@ -71,7 +71,7 @@ static void resume(rui_http_call *k)
     } else {
         return;
     }
-    k->http->runs = RUNS;
+    k->http->runs = RUI_HTTP_RUNS;
     rui_http_soon(k->http); /* one run of the library does not see what it resumes itself */
 }
 
@@ -272,7 +272,7 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
         k->next->before = k;
     }
     k->r = (ru_http_request){.method = method, .path = path, .since = came(h, c, h->ran_before)};
-    k->run = h->ran;
+    k->run = k->step = h->ran;
     h->n_began++;
     *state = k;
     k->status = status != 0 ? status : n > 0 && !room(k, n) ? 503 : 0;
@@ -314,9 +314,13 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
                               void **state)
 {
     rui_http_call *k = *state;
-    h->runs = k != NULL && k->waits ? h->runs : RUNS;
     if (k == NULL) {
+        h->n_moved++;
         return begin(h, c, path, method, version, state);
+    }
+    if (!k->waits && k->step.ns != h->ran.ns) {
+        k->step = h->ran;
+        h->n_moved++;
     }
     if (*n > 0) {
         take(k, data, *n);
@@ -336,6 +340,7 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
             k->held = ru_clock_now();
             k->waits = true;
             h->n_waits++;
+            h->n_moved--; /* all of it is read: nothing moves before its answer */
             return MHD_YES;
         }
         if (k->state == RUI_HTTP_HELD) {
@@ -578,7 +583,7 @@ static ssize_t on_read(void *self, uint64_t at, char *into, size_t max)
         suspend(k);
         return 0;
     }
-    k->http->runs = RUNS; /* this is sent, and what follows read, by other runs */
+    k->http->runs = RUI_HTTP_RUNS; /* this is sent, and what follows read, by other runs */
     n = n > (int64_t)max ? (int64_t)max : n;
     memcpy(into, k->pending + k->pending_at, (size_t)n);
     k->pending_at += n;

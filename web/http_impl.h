@@ -62,6 +62,7 @@ typedef struct rui_http_call {
     rui_http_state state;
     uint32_t status;
     ru_time run;  /* of the library that read its head */
+    ru_time step; /* of the last run that read or sent some of it */
     bool waits;   /* held, and not suspended yet */
     ru_time held; /* since when */
     bool suspended, watched, owned, ended, late;
@@ -106,6 +107,7 @@ struct ru_http {
     uint32_t runs;                   /* of the library until nothing moves without an event */
     ru_time ran, ran_before;         /* when its last two runs began */
     uint32_t n_began, n_over;        /* requests of the last run */
+    uint32_t n_moved; /* requests that it read or sent some of, but those that wait now */
     rui_http_pace pace;
     struct MHD_Response *full[RUI_HTTP_FULL]; /* refusals that many get, by Retry-After; or NULL */
     char full_text[160];                      /* their sentence */
@@ -121,7 +123,10 @@ enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, const char *p
 /* The body of a refusal. */
 void rui_http_sentence(const ru_http *h, const char *path, uint32_t status, const char *sentence,
                        ru_text *t);
-enum { RUI_HTTP_TURN = 8 }; /* requests of a run that say what one takes */
+enum {
+    RUI_HTTP_TURN = 8, /* requests of a run that say what one takes */
+    RUI_HTTP_RUNS = 2, /* after one in which something moved: an answer is queued, then sent */
+};
 void rui_http_pace_learn(rui_http_pace *p, int64_t took_ns, uint32_t n, ru_time now);
 rui_http_pace rui_http_pace_at(const rui_http_pace *p, ru_time now);
 enum { RUI_HTTP_SENTENCE_BYTES = 6 * RU_ERR_TEXT_MAX + 96 }; /* of it at most */

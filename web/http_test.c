@@ -191,6 +191,34 @@ static void answers_late_and_in_spans(void **state)
     assert_int_equal(w.n_done, 3);
 }
 
+/* The library looks at all that wait in each of its runs: one that only waits asks for none. */
+static void a_request_that_waits_is_left_alone(void **state)
+{
+    (void)state;
+#ifdef RU_HAS_MHD
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w);
+    for (uint32_t k = 0; k < 2; k++) {
+        say(k == 0 ? a : b, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+        until(&w, &w.n_requests, k + 1);
+        assert_true(w.http->n_waits == k + 1 && w.http->runs == 0);
+    }
+    reply_with(&w, w.kept[0], NULL, 0); /* the other one still waits */
+    assert_non_null(strstr(hear(&w, a, "\r\n\r\n"), "200 OK"));
+    say(a, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\no");
+    turn(&w, 8);
+    assert_true(w.n_requests == 2 && w.http->n_waits == 1 && w.http->runs == 0);
+    say(a, "k");
+    until(&w, &w.n_requests, 3);
+    close(a);
+    close(b);
+    close_all(&w);
+#endif
+}
+
 static void sees_a_client_leave(void **state)
 {
     (void)state;
@@ -700,6 +728,7 @@ static void a_rush_is_forgotten(void **state)
 }
 
 RU_TESTS(web_http, cmocka_unit_test(a_rush_is_forgotten), cmocka_unit_test(one_end_of_a_body),
+         cmocka_unit_test(a_request_that_waits_is_left_alone),
          cmocka_unit_test(answers_late_and_in_spans), cmocka_unit_test(sees_a_client_leave),
          cmocka_unit_test(answers_who_sends_no_more),
          cmocka_unit_test(reads_what_came_before_the_end),
