@@ -337,6 +337,29 @@ ru_status ru_oip_read(const void *body, int64_t size_bytes, int64_t json_bytes, 
     return read_all(&s, p + json_bytes, end, out);
 }
 
+/* A key with escapes may be any. */
+bool ru_oip_may_have_priority(const void *body, int64_t size_bytes, int64_t json_bytes)
+{
+    static const char key[] = "priority";
+    bool cut = json_bytes >= 0 && json_bytes < size_bytes;
+    size_t n = (size_t)(cut ? json_bytes : size_bytes), at = 0;
+    const char *text = body;
+    if (n > 0 && memchr(text, '\\', n) != NULL) {
+        return true;
+    }
+    while (n - at >= sizeof key - 1) {
+        const char *next = memchr(text + at, key[0], n - at - (sizeof key - 2));
+        if (next == NULL) {
+            return false;
+        }
+        if (memcmp(next, key, sizeof key - 1) == 0) {
+            return true;
+        }
+        at = (size_t)(next - text) + 1;
+    }
+    return false;
+}
+
 ru_status ru_oip_read_answer(const void *body, int64_t size_bytes, ru_arena *arena,
                              ru_oip_request *out, ru_err *err)
 {

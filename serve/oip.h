@@ -48,6 +48,9 @@ const char *ru_oip_datatype(ru_dtype t);
 RU_MUST_USE ru_status ru_oip_read(const void *body, int64_t size_bytes, int64_t json_bytes,
                                   ru_arena *arena, ru_oip_request *out, ru_err *err);
 
+/* false: its JSON says no priority, which is known without reading it; true: maybe. */
+bool ru_oip_may_have_priority(const void *body, int64_t size_bytes, int64_t json_bytes);
+
 /* The JSON of a request with these inputs. */
 void ru_oip_ask(const ru_oip_tensor *inputs, uint32_t n, ru_text *into);
 /* Read an answer without binary tensors: its outputs become inputs of *out. Errors: as

@@ -278,7 +278,37 @@ static void survives_damage(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(serve_oip, cmocka_unit_test(reads_json), cmocka_unit_test(reads_binary),
-         cmocka_unit_test(reads_texts), cmocka_unit_test(refuses_by_name),
-         cmocka_unit_test(floats_survive), cmocka_unit_test(writes_every_type),
-         cmocka_unit_test(survives_damage))
+/* What is refused without being read must not have said that it is urgent. */
+static void sees_a_priority(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        int64_t json_bytes;
+        bool may;
+    } rows[] = {
+        {"", -1, false},
+        {"", 0, false},
+        {"priority", -1, true},
+        {"priorit", -1, false},
+        {"pppriority", -1, true},
+        {"{\"inputs\":[{\"name\":\"p\",\"shape\":[1]}]}", -1, false},
+        {"{\"parameters\":{\"priority\":1}}", -1, true},
+        {"{\"parameters\":{\"\\u0070riority\":1}}", -1, true},
+        {"{\"inputs\":[]}priority", 13, false}, /* of a tensor */
+        {"{\"inputs\":[]}\\", 13, false},
+        {"{}priority", 10, true},
+        {"{}priority", 99, true}, /* longer than the body */
+        {"{}priority", 9, false},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        assert_int_equal(ru_oip_may_have_priority(rows[k].body, (int64_t)strlen(rows[k].body),
+                                                  rows[k].json_bytes),
+                         rows[k].may);
+    }
+}
+
+RU_TESTS(serve_oip, cmocka_unit_test(sees_a_priority), cmocka_unit_test(reads_json),
+         cmocka_unit_test(reads_binary), cmocka_unit_test(reads_texts),
+         cmocka_unit_test(refuses_by_name), cmocka_unit_test(floats_survive),
+         cmocka_unit_test(writes_every_type), cmocka_unit_test(survives_damage))

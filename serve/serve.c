@@ -7,7 +7,11 @@
 
 static const int64_t NEVER = INT64_MAX;
 
-enum { LATELY = 4096 }; /* rows of a priority, by which shares of priorities are known */
+enum {
+    LATELY = 4096, /* rows of a priority, by which shares of priorities are known */
+    STANDS = 5,    /* promises that a rush lasts for until fewer wait */
+    LOW_PART = 4,  /* of the promise, then */
+};
 
 typedef enum stand { FREE, IN_BUFFER, IN_READY, RUNS } stand;
 
@@ -36,6 +40,7 @@ typedef struct buffer {
     uint32_t rows_of[RU_SERVE_PRIORITIES]; /* of q */
     uint32_t left_of[RU_SERVE_PRIORITIES]; /* rows that left lately; halved together */
     int64_t service_ns[RU_SERVE_SIZES], turn_ns, margin_ns;
+    int64_t rush_ns, refused_ns; /* since when, and when last, the promise refused; 0: never */
 } buffer;
 
 typedef struct batch {
@@ -505,6 +510,17 @@ static int64_t rows_before(const buffer *f, const ru_serve_request *r)
     return rows * all / own;
 }
 
+static uint32_t instances_of(const ru_serve *s, const buffer *f)
+{
+    return f->rule.instances > 0 && f->rule.instances < s->opt.instances_max ? f->rule.instances
+                                                                             : s->opt.instances_max;
+}
+
+static int64_t age_ns(const ru_serve *s, const ru_serve_request *r)
+{
+    return r->since.ns > 0 ? s->now_ns - r->since.ns : 0;
+}
+
 /* When would it be answered, from its coming on? 0: nobody knows. All instances but one work on
  * whole batches before it; one that runs has its whole time before it. The loop reads and answers
  * those before it meanwhile, maybe on the same core. alone: nothing is before it. */
@@ -512,10 +528,8 @@ static int64_t answered_after_ns(const ru_serve *s, const buffer *f, const ru_se
                                  bool *alone)
 {
     int64_t whole = service_ns(f, f->rule.batch), rows = rows_before(f, r) + r->rows;
-    int64_t age = r->since.ns > 0 ? s->now_ns - r->since.ns : 0;
-    uint32_t instances = f->rule.instances > 0 && f->rule.instances < s->opt.instances_max
-                             ? f->rule.instances
-                             : s->opt.instances_max;
+    int64_t age = age_ns(s, r);
+    uint32_t instances = instances_of(s, f);
     bool busy = s->stats.running >= instances;
     *alone = !busy && rows == r->rows;
     if (whole == 0) {
@@ -530,40 +544,69 @@ static int64_t answered_after_ns(const ru_serve *s, const buffer *f, const ru_se
     return age + wait + whole + requests * f->turn_ns;
 }
 
+/* The predicted time within which one that comes now is taken. In a rush that does not end as many
+ * are refused whatever it is, and a long queue only makes answers late: then as many may wait as
+ * the instances take next, and half as many again.
+ *
+ * Source: nichols-2012: a queue is bad when it stands for an interval; a burst passes. */
+static int64_t bound_ns(const ru_serve *s, const buffer *f)
+{
+    int64_t promise = f->rule.promise_ns, whole = service_ns(f, f->rule.batch);
+    int64_t next = (int64_t)instances_of(s, f) * f->rule.batch * f->turn_ns;
+    int64_t low = 3 * whole + next + next / 2 + f->margin_ns;
+    low = low > promise / LOW_PART ? low : promise / LOW_PART;
+    bool stands =
+        s->now_ns - f->refused_ns <= promise && (f->refused_ns - f->rush_ns) / STANDS >= promise;
+    return stands && low < promise ? low : promise;
+}
+
 /* How much too late would that be? <= 0: it is in time, or nothing is before it and it is not late
  * now. */
 static int64_t too_late_ns(const ru_serve *s, const buffer *f, ru_serve_request *r)
 {
     bool alone = false;
-    r->wait_ns = f->rule.promise_ns > 0 ? answered_after_ns(s, f, r, &alone) : 0;
+    int64_t promise = f->rule.promise_ns;
+    r->wait_ns = promise > 0 ? answered_after_ns(s, f, r, &alone) : 0;
     if (r->wait_ns == 0) {
         return 0;
     }
-    int64_t margin = alone ? -service_ns(f, r->rows) : f->margin_ns;
-    return r->wait_ns + margin - f->rule.promise_ns;
+    if (alone) {
+        return r->wait_ns - service_ns(f, r->rows) - promise;
+    }
+    int64_t late = r->wait_ns + f->margin_ns - promise;
+    int64_t more = r->wait_ns - age_ns(s, r) + f->margin_ns - bound_ns(s, f);
+    return more > late ? more : late;
 }
 
-static void refuse(ru_serve *s, ru_serve_request *r, int64_t wait_ns, ru_effects *fx)
+/* Refuse it where nobody has time or a place for it: r->wait_ns is until one like it would be
+ * taken. */
+static bool refuse(ru_serve *s, buffer *f, ru_serve_request *r)
 {
-    r->wait_ns = wait_ns;
+    r->rows = r->rows > 0 ? r->rows : 1;
+    r->priority =
+        r->priority > 0 && r->priority < RU_SERVE_PRIORITIES ? r->priority : RU_SERVE_PRIORITY;
+    int64_t late = too_late_ns(s, f, r);
+    if (late > 0) {
+        f->rush_ns = s->now_ns - f->refused_ns > f->rule.promise_ns ? s->now_ns : f->rush_ns;
+        f->refused_ns = s->now_ns;
+    } else if (s->free_place != RU_SERVE_NONE) {
+        return false;
+    }
+    r->wait_ns = late > 0 ? late : service_ns(f, f->rule.batch);
     s->stats.refused++;
-    tell(s, RU_SERVE_REFUSED, r, fx);
+    return true;
 }
 
 static void request(ru_serve *s, ru_serve_request r, ru_effects *fx)
 {
     uint32_t at = s->free_place;
-    s->stats.requests++;
-    r.place = at;
-    r.rows = r.rows > 0 ? r.rows : 1;
-    r.priority =
-        r.priority > 0 && r.priority < RU_SERVE_PRIORITIES ? r.priority : RU_SERVE_PRIORITY;
     uint32_t class_of = r.class_of < s->n_classes ? r.class_of : s->n_classes - 1;
     uint32_t which = buffer_of(s, class_of);
     buffer *f = &s->buffers[which];
-    int64_t late = too_late_ns(s, f, &r);
-    if (at == RU_SERVE_NONE || late > 0) {
-        refuse(s, &r, late > 0 ? late : service_ns(f, f->rule.batch), fx);
+    s->stats.requests++;
+    r.place = at;
+    if (refuse(s, f, &r)) {
+        tell(s, RU_SERVE_REFUSED, &r, fx);
         return;
     }
     tell(s, RU_SERVE_TAKEN, &r, fx);
@@ -726,6 +769,17 @@ void ru_serve_step(ru_serve *s, const ru_event *ev, ru_effects *fx)
         next.ns = s->buffers[i].deadline_ns < next.ns ? s->buffers[i].deadline_ns : next.ns;
     }
     ru_fx_wake(fx, s->opt.what_first + RU_SERVE_TIMER, next, &s->told);
+}
+
+bool ru_serve_refuse(ru_serve *s, const ru_serve_request *like, ru_time now, int64_t *wait_ns)
+{
+    ru_serve_request r = *like;
+    RU_CHECK(now.ns >= s->now_ns);
+    s->now_ns = now.ns;
+    bool full = s->n == 1 && refuse(s, &s->buffers[0], &r);
+    s->stats.requests += full ? 1 : 0;
+    *wait_ns = r.wait_ns;
+    return full;
 }
 
 uint64_t ru_serve_id(const ru_serve *s, uint32_t at)

@@ -15,7 +15,8 @@
  * alone.
  *
  * With a promise and measured service times (PACE), a request that would be answered later than
- * promised is refused at once, with the time after which it would not be.
+ * promised is refused at once, with the time after which it would not be. Where the promise has
+ * refused some for long, as many may wait as the instances take next, and half as many again.
  *
  * Thread: loop only. No clock; memory at init alone. */
 #ifndef RU_SERVE_SERVE_H
@@ -136,6 +137,9 @@ RU_MUST_USE ru_status ru_serve_init(const ru_serve_options *opt, const ru_serve_
 /* Errors: RU_E_ARG for a table that makes no sense. */
 RU_MUST_USE ru_status ru_serve_table_check(const ru_serve_table *table, ru_err *err);
 void ru_serve_step(ru_serve *s, const ru_event *ev, ru_effects *fx);
+/* Would a request like this one, of `rows` with those that are not asked for yet, be refused now?
+ * Then it is refused, and counted; else nothing has happened. One buffer, else false. */
+bool ru_serve_refuse(ru_serve *s, const ru_serve_request *like, ru_time now, int64_t *wait_ns);
 /* Requests of a batch until DONE: id of a place, and the place after it (RU_SERVE_NONE: the last).
  */
 uint64_t ru_serve_id(const ru_serve *s, uint32_t place);

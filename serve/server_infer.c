@@ -586,17 +586,24 @@ static ru_status get_outputs(rui_call *c, const ru_served_facts *f, ru_err *err)
     return RU_OK;
 }
 
+/* -1: its body is JSON alone. */
+static ru_status json_bytes_of(const ru_http_request *r, int64_t *bytes, ru_err *err)
+{
+    const char *header = ru_http_asked(r, "Inference-Header-Content-Length");
+    *bytes = -1;
+    return header == NULL || (ru_str_i64(ru_str_c(header), bytes) && *bytes >= 0)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA, "Inference-Header-Content-Length '%.40s' is not a length",
+                         header);
+}
+
 static ru_status read_call(rui_call *c, ru_err *err)
 {
     const ru_served_facts *f = ru_served_facts_get(c->version->served);
-    const char *header = ru_http_asked(c->r, "Inference-Header-Content-Length");
     uint32_t slot[RU_OIP_TENSORS_MAX], n;
     ru_oip_tensor out[RU_OIP_TENSORS_MAX];
-    int64_t json_bytes = -1;
-    if (header != NULL && (!ru_str_i64(ru_str_c(header), &json_bytes) || json_bytes < 0)) {
-        return RU_FAIL(err, RU_E_DATA, "Inference-Header-Content-Length '%.40s' is not a length",
-                       header);
-    }
+    int64_t json_bytes;
+    RU_TRY(json_bytes_of(c->r, &json_bytes, err));
     RU_TRY(ru_oip_read(c->r->body, c->r->body_bytes, json_bytes, &c->arena, &c->in, err));
     RU_TRY(ru_served_fit(c->version->served, &c->in, &c->part, slot, err));
     for (uint32_t k = 0; k < f->n_inputs; k++) {
@@ -662,12 +669,31 @@ static void on_round(void *self, ru_time now)
     for (; c != NULL; c = next) {
         next = c->next; /* it may be answered at once */
         c->ask.more = next != NULL && next->version == c->version;
+        c->version->came_rows -= c->ask.rows;
         say(c->version, RU_SERVE_REQUEST, &c->ask);
     }
 }
 
+/* Is it late whatever it asks, or would one of a row be refused, and it says no priority? Then it
+ * is not read: reading takes longer than refusing, and others wait to be read. */
+static bool is_refused(rui_version *v, const ru_http_request *r, int64_t *wait_ns)
+{
+    ru_time now = ru_clock_now();
+    int64_t json_bytes, promise = v->server->opt.slo_ns;
+    bool late = promise > 0 && ru_time_since(now, r->whole) > promise;
+    *wait_ns = 0;
+    if (late || promise == 0 || v->far != NULL || json_bytes_of(r, &json_bytes, NULL) != RU_OK ||
+        ru_oip_may_have_priority(r->body, r->body_bytes, json_bytes)) {
+        return late;
+    }
+    const ru_serve_request like = {
+        .rows = v->came_rows + 1, .priority = rui_priority(v, 0), .since = r->whole};
+    return ru_serve_refuse(v->machine, &like, now, wait_ns);
+}
+
 void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
 {
+    int64_t wait_ns;
     rui_call *c = call_new(s);
     ru_err err = {0};
     if (c == NULL) {
@@ -680,9 +706,9 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     v->calls++;
     c->ask = (ru_serve_request){.id = (uint64_t)(uintptr_t)c, .since = r->whole};
     v->came[v->n_came++ % RUI_CAME_MAX] = r->since;
-    if (s->opt.slo_ns > 0 && ru_time_since(ru_clock_now(), r->whole) > s->opt.slo_ns) {
-        name(c); /* whatever it asks, it would be late: the loop has others to read */
-        refuse_until(c, RUI_MISS_FULL, 429, FULL, 1);
+    if (is_refused(v, r, &wait_ns)) {
+        name(c);
+        refuse_until(c, RUI_MISS_FULL, 429, FULL, wait_ns > 0 ? wait_ns : 1);
         return;
     }
     ru_status st = read_call(c, &err);
@@ -701,6 +727,7 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
         c->ask.class_of = rui_far_came(v->far, c->queued, c->part.size);
     }
     rui_beside_waits(v);
+    v->came_rows += c->ask.rows;
     c->next = NULL;
     *(s->came != NULL ? &s->came_last->next : &s->came) = c;
     s->came_last = c;

@@ -674,6 +674,49 @@ static void outputs_have_a_bound(void **state)
     close_world(&w);
 }
 
+/* What would be refused anyway is not read, but for what may say that it is urgent. */
+static void a_full_server_reads_nothing(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world_within(
+            &w, toy_open,
+            (ru_server_options){.requests_max = 1, .slo_ns = INT64_C(3600000000000)})) {
+        skip();
+    }
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    int a = dial(&w), b = dial(&w);
+    while (!w.server->versions->grown) {
+        (void)get(&w, b, "/v2/health/live");
+    }
+    ask(b, "POST", "/v2/models/toy/infer", "no JSON");
+    assert_non_null(strstr(hear(&w, b), "JSON"));
+    assert_non_null(strstr(w.answer, " 400 "));
+    ru_flag_set(&w.toy.waits, 1);
+    ask(a, "POST", "/v2/models/toy/infer", GOOD);
+    while (strstr(get(&w, b, "/metrics"), "serve_requests{model=\"toy\",version=\"1\"} 1\n") ==
+           NULL) {
+    }
+    for (uint32_t k = 0; k < 2; k++) {
+        ask(b, "POST", "/v2/models/toy/infer", "no JSON");
+        assert_non_null(strstr(hear(&w, b), "too many requests wait"));
+        assert_true(strstr(w.answer, " 429 ") && strstr(w.answer, "Retry-After: "));
+    }
+    ask(b, "POST", "/v2/models/toy/infer", "no \"priority\"");
+    (void)hear(&w, b);
+    assert_non_null(strstr(w.answer, " 400 "));
+    assert_non_null(strstr(get(&w, b, "/metrics"), "reason=\"full\"} 2\n"));
+    ru_flag_set(&w.toy.go, 1);
+    assert_non_null(strstr(hear(&w, a), "[13,10,11]"));
+    ask(b, "POST", "/v2/models/toy/infer", "no JSON");
+    (void)hear(&w, b);
+    assert_non_null(strstr(w.answer, " 400 "));
+    close(a);
+    close(b);
+    close_world(&w);
+}
+
 /* y = softmax(x) over a row, which feels zeros behind it, or relu(x), which does not. */
 static ru_status row_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
                            ru_err *err)
@@ -745,6 +788,7 @@ static void an_instance_that_rested_computes_the_same(void **state)
 RU_TESTS(
     serve_server, cmocka_unit_test(an_instance_that_rested_computes_the_same),
     cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
+    cmocka_unit_test(a_full_server_reads_nothing),
     cmocka_unit_test(a_model_that_is_not_ready_says_so), cmocka_unit_test(outputs_have_a_bound),
     cmocka_unit_test(a_load_has_an_end), cmocka_unit_test(speaks_the_protocol),
     cmocka_unit_test(drains), cmocka_unit_test(computes_short_batches_itself),
