@@ -148,7 +148,7 @@ int64_t rui_part_images(const rui_low *lo, int64_t n)
 {
     enum { PART = 4 };
     bool parts = rui_options(lo)->share != NULL && rui_inference(lo) && rui_threads(lo) == 1;
-    return parts && n > PART && n % PART == 0 ? PART : n;
+    return !parts ? n : n > PART && n % PART == 0 ? PART : n == 2 ? 1 : n;
 }
 
 static bool stands_apart(rui_low *lo, const_dnnl_primitive_desc_t pd, int arg, int64_t times)

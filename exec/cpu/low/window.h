@@ -39,8 +39,9 @@ ru_status rui_window_of(const ru_node *n, const ru_type *x, const ru_type *w, co
 void rui_window_images(rui_window *w, int64_t n);
 
 /* Executables of 8, 12, ... samples that share weights with another one, on one thread, run the
- * primitive for 4 of them several times, so that oneDNN has its kernels once (a further batch size
- * of GPT scoring: 4.8 % of its weights, was 6.0). `n` where that is not so. */
+ * primitive for 4 of them several times, and those of 2 the one for a single sample twice, so that
+ * oneDNN has its kernels once (a further batch size of GPT scoring: 4.8 % of its weights, was 6.0).
+ * `n` where that is not so. */
 int64_t rui_part_images(const rui_low *lo, int64_t n);
 /* Do source and result of `times` runs stand like one part after the other? */
 bool rui_pd_repeats(rui_low *lo, const_dnnl_primitive_desc_t pd, int64_t times);
