@@ -21,6 +21,7 @@ typedef struct question {
 
 typedef struct shown {
     ru_trace *traces;
+    uint32_t n_traces;
     ru_trace_pipe p;
     const ru_pipe_plan *plan; /* of these stages; NULL: none */
     ru_pipe_in asked;         /* ... its question */
@@ -95,9 +96,8 @@ ru_status rui_explain_pipe_load(const char *path, ru_arena *arena, ru_trace **tr
 
 static ru_status load(const char *path, shown *s, ru_err *err)
 {
-    uint32_t n;
-    RU_TRY(rui_explain_pipe_load(path, s->arena, &s->traces, &n, &s->p, err));
-    for (uint32_t k = 0; k < n; k++) {
+    RU_TRY(rui_explain_pipe_load(path, s->arena, &s->traces, &s->n_traces, &s->p, err));
+    for (uint32_t k = 0; k < s->n_traces; k++) {
         s->several = s->several || ru_trace_meta_get(&s->traces[k], "pipe workers") != NULL;
     }
     return RU_OK;
@@ -126,8 +126,7 @@ static bool is_whole(const ru_trace_pipe *p)
             return false;
         }
     }
-    return p->n > 1 && strcmp(p->schedule, "placed") != 0 &&
-           p->micro == ru_pipe_micro(schedule_of(p), p->micro);
+    return p->n > 1 && strcmp(p->schedule, "placed") != 0;
 }
 
 static uint32_t worker_number(const shown *s, uint32_t stage)
@@ -251,6 +250,7 @@ static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
     static const char *const names[] = {"stage",     "late by", "versions", "weights",
                                         "predicted", "planned", "to save"};
     const ru_trace_pipe *p = &s->p;
+    const ru_pipe_shape shape = {.schedule = schedule_of(p), .n = p->n, .micro = p->micro};
     ru_table t = ru_table_in(s->arena);
     cols(&t, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 0; k < p->n; k++) {
@@ -260,8 +260,8 @@ static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
             return RU_OK; /* an older run */
         }
         ru_table_i64(&t, k + 1);
-        ru_table_i64(&t, ru_pipe_late(schedule_of(p), k, p->n));
-        ru_table_i64(&t, ru_pipe_versions(schedule_of(p), k, p->n));
+        ru_table_i64(&t, ru_pipe_late(&shape, k));
+        ru_table_i64(&t, ru_pipe_versions(&shape, k));
         put_bytes(&t, (double)weights);
         put_bytes(&t, s->plan != NULL ? s->plan->stages[k].memory_bytes : 0);
         put_bytes(&t, (double)all);
@@ -272,6 +272,53 @@ static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
         "memory of the stages: steps by which they are late, versions of the "
         "weights, all that is planned for steps, and beside it to evaluate and save",
         &t, err);
+}
+
+/* The newest trace of its worker, which is one of several of a stage: which stage, of how many. */
+static bool is_one_of(const shown *s, uint32_t k, uint32_t *stage, uint32_t *stages)
+{
+    const ru_trace *t = &s->traces[k];
+    const char *said = ru_trace_meta_get(t, "pipe workers");
+    bool is = said != NULL && sscanf(said, "%u %u", stage, stages) == 2;
+    for (uint32_t i = 0; i < s->n_traces; i++) {
+        const ru_trace *o = &s->traces[i];
+        is = is && (ru_trace_number(o) != ru_trace_number(t) || o->wall_ns <= t->wall_ns);
+    }
+    return is;
+}
+
+/* Of stages with several workers: what each of these has opened. */
+static ru_status show_workers(const shown *s, const ru_tell *out, ru_err *err)
+{
+    static const char *const names[] = {"stage",   "worker",  "late by", "versions",
+                                        "weights", "planned", "to save"};
+    ru_table t = ru_table_in(s->arena);
+    uint32_t stages = 1, of;
+    cols(&t, names, RU_ARRAY_LEN(names));
+    for (uint32_t at = 0; at < stages; at++) {
+        for (uint32_t k = 0; k < s->n_traces; k++) {
+            const char *said = ru_trace_meta_get(&s->traces[k], "pipe memory");
+            unsigned versions, late;
+            long long weights, all, saves;
+            if (!is_one_of(s, k, &of, &stages) || of != at || said == NULL ||
+                sscanf(said, "%u %lld %lld %lld %u", &versions, &weights, &all, &saves, &late) !=
+                    5) {
+                continue;
+            }
+            ru_table_i64(&t, at + 1);
+            ru_table_i64(&t, ru_trace_number(&s->traces[k]));
+            ru_table_i64(&t, late);
+            ru_table_i64(&t, versions);
+            put_bytes(&t, (double)weights);
+            put_bytes(&t, (double)all);
+            put_bytes(&t, (double)saves);
+        }
+    }
+    return ru_tell_table(out, "memory",
+                         "memory of the workers: steps by which their gradients are late at most, "
+                         "versions of the weights, all that is planned for steps, and beside it to "
+                         "evaluate and save",
+                         &t, err);
 }
 
 /* "3 by 1.2 ms": the micro-batches (from 1) that were waited for longest, beyond the schedule. */
@@ -425,7 +472,7 @@ ru_status rui_explain_pipe(const char *path, const void *input, const ru_pipe_pl
         ru_tell_note(out, "stages_note",
                      "some stages have several workers: records of stages are shown of runs in "
                      "which each has one");
-        return RU_OK;
+        return show_workers(&s, out, err);
     }
     if (!*whole) {
         return n == 0 ? RU_OK

@@ -126,10 +126,41 @@ static void test_stages_links_and_other_costs(void **state)
         says(&out, asked[k].answer);
     }
     assert_false(rui_explain_pipe_is("units=[4]"));
-    for (uint32_t stage = 0; stage < 2; stage++) { /* no run writes that */
+    for (uint32_t stage = 0; stage < 2; stage++) {
         record(f, dir, stage, "stash");
     }
-    assert_false(explain(f, NULL, 0, &out));
+    assert_true(explain(f, NULL, 0, &out));
+    says(&out, "in a step of 2 micro-batches (stash)");
+}
+
+/* Of stages with several workers what each keeps is shown, of a worker that started again its
+ * newest record. */
+static void test_workers_of_a_stage(void **state)
+{
+    ru_scratch *f = *state;
+    ru_text out;
+    static const struct {
+        uint32_t rank;
+        const char *stage, *memory;
+    } said[] = {{1, "0 2 2 stash fc1", "9 3145728 3145728 0 9"},
+                {3, "1 2 2 stash fc2", "1 5120 92160 0 0"},
+                {2, "0 2 2 stash fc1", "3 5120 81920 0 1"},
+                {1, "0 2 2 stash fc1", "3 5120 71680 0 1"}};
+    const char *dir = ru_path_join(&f->arena, f->root, "trace");
+    assert_ok(ru_dir_make(dir, &f->err), f->err);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(said); k++) {
+        const ru_recorder_options opt = {.dir = dir, .rank = said[k].rank, .driven = true};
+        ru_recorder *r;
+        assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+        ru_recorder_meta(r, "pipe workers", said[k].stage);
+        ru_recorder_meta(r, "pipe memory", said[k].memory);
+        ru_recorder_close(r);
+    }
+    assert_true(explain(f, NULL, 0, &out));
+    says(&out, "some stages have several workers");
+    const char *one = strstr(out.p, "70"), *two = strstr(out.p, "80"), *last = strstr(out.p, "90");
+    assert_true(one != NULL && two > one && last > two);
+    assert_null(strstr(out.p, "MiB"));
 }
 
 static void test_what_cannot_be_asked(void **state)
@@ -159,6 +190,8 @@ static void test_what_cannot_be_asked(void **state)
 
 RU_TESTS(tool_explain_pipe,
          cmocka_unit_test_setup_teardown(test_stages_links_and_other_costs, ru_scratch_open,
+                                         ru_scratch_close),
+         cmocka_unit_test_setup_teardown(test_workers_of_a_stage, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_what_cannot_be_asked, ru_scratch_open,
                                          ru_scratch_close))

@@ -4,12 +4,15 @@
  *   meta `pipe`                  "1 3 8 flush fc2": stage 1 (from 0) of 3, 8 micro-batches, its
  *                                schedule, its first layer; "placed": devices are its stages, each
  *                                with several parts
- *   meta `pipe memory`           "3 4096 131072 8192": versions of the weights, bytes of one, of
- * all memory of steps, of what evaluations and checkpoints need beside forward, backward, update
- * spans; value: the micro-batch in its step wait for a stage             a wait inside of one; what
- * it waited for: the name of a link "stage 1 to 2"               a link (stages from 1; "device 1
- * to 2"): label of its sends and receives, whose step is the number of the micro-batch in all input
- * reading samples, inside of a forward part
+ *   meta `pipe workers`          the same, where some stages have several workers
+ *   meta `pipe memory`           "3 4096 131072 8192 1": versions of the weights, bytes of one, of
+ *                                all memory of steps, of what evaluations and checkpoints need
+ *                                beside; steps by which its gradients are late at most
+ *   forward, backward, update    spans; value: the micro-batch in its step
+ *   wait for a stage             a wait inside of one; what it waited for: the name of a link
+ *   "stage 1 to 2"               a link (stages from 1; "device 1 to 2"): label of its sends and
+ *                                receives, whose step is the number of the micro-batch in all
+ *   input                        reading samples, inside of a forward part
  *
  * Thread: any; results are plain data in the caller's arena. */
 #ifndef RU_TRACE_STAGES_H

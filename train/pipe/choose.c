@@ -26,8 +26,9 @@ void rui_meter_put_ns(ru_json *j, const char *key, int64_t ns)
 void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s,
                       const char *method, ru_json *j)
 {
-    bool on = ru_pipe_flows_on(l->schedule), whole = on && l->schedule != RU_PIPE_SCHEDULE_2BW;
-    const char *own = whole                                   ? "straight"
+    const ru_pipe_shape shape = {.schedule = l->schedule, .micro = l->micro};
+    bool on = ru_pipe_flows_on(l->schedule);
+    const char *own = ru_pipe_whole(&shape)                   ? "straight"
                       : l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe"
                                                               : "flush";
     ru_json_str(j, "method", method != NULL ? method : own);
@@ -116,11 +117,17 @@ static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per
  * first stage; and late parameters of one stage and the last one only? */
 static bool runs(const ru_pipe_layers *l, const ru_pipe_plan *p, uint32_t workers)
 {
-    bool is = p->n_stages > 1 && p->workers == workers && p->copies == 1 &&
-              p->stages[p->n_stages - 1].workers == 1 && p->stages[0].param_bytes > 0;
+    bool is = p->n_stages > 1 && p->n_stages <= RU_STAGES_MAX && p->workers == workers &&
+              p->copies == 1 && p->stages[p->n_stages - 1].workers == 1 &&
+              p->stages[0].param_bytes > 0;
+    uint32_t many[RU_STAGES_MAX] = {0};
     for (uint32_t k = 0; k < p->n_stages && is; k++) {
-        is = l->micro % p->stages[k].workers == 0;
+        many[k] = p->stages[k].workers;
+        is = l->micro % many[k] == 0;
     }
+    const ru_pipe_shape shape = {
+        .schedule = l->schedule, .n = p->n_stages, .micro = l->micro, .workers = many};
+    is = is && l->micro >= ru_pipe_micro_min(&shape);
     for (uint32_t k = 0; k < p->n_layers && is; k++) {
         bool later = k > 0 && p->stage_of[k] < p->stage_of[k - 1];
         is = !later && (!l->stats[k] || p->stages[p->stage_of[k]].workers == 1);
@@ -133,21 +140,24 @@ static bool runs(const ru_pipe_layers *l, const ru_pipe_plan *p, uint32_t worker
 }
 
 /* A step of the plan's stages as they run: the slowest stage or cut, filling and draining, and the
- * sums of workers of one stage, each of which sends its own to the others at the end. */
+ * sums of workers of one stage, each of which sends its own to the others at the end. What flows on
+ * does not fill and drain, and others compute while a stage adds. */
 static double step_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double bytes_per_s)
 {
     double slowest = 0, sums = 0, micro = l->micro;
+    bool on = ru_pipe_flows_on(l->schedule);
     for (uint32_t k = 0; k < p->n_stages; k++) {
         const ru_pipe_stage *s = &p->stages[k];
         uint32_t behind = k + 1 < p->n_stages ? p->stages[k + 1].workers : 1;
         uint32_t links = s->workers < behind ? s->workers : behind;
         double own = s->compute_s / s->workers, cut = 2 * s->cut_bytes / bytes_per_s / links;
         double sum = (s->workers - 1.0) * s->param_bytes / bytes_per_s;
+        own += on ? sum : 0;
         slowest = own > slowest ? own : slowest;
         slowest = cut > slowest ? cut : slowest;
         sums = sum > sums ? sum : sums;
     }
-    return slowest * (micro + p->n_stages - 1) / micro + sums;
+    return on ? slowest : slowest * (micro + p->n_stages - 1) / micro + sums;
 }
 
 /* Is the parameter between two stages, and no earlier entry between the same ones? */
@@ -204,7 +214,7 @@ static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double
 {
     uint32_t n = p->n_stages;
     int64_t *ns = RU_NEW(arena, int64_t, 3 * (int64_t)n);
-    int64_t micro = ru_pipe_micro(l->schedule, l->micro);
+    int64_t micro = l->micro;
     ru_pipe_play_link *link = RU_NEW(arena, ru_pipe_play_link, 2 * ((int64_t)n + l->n_helds));
     ru_pipe_play played;
     if (ns == NULL || link == NULL) {
@@ -220,7 +230,7 @@ static ru_status played_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double
         ns[k] = (int64_t)((double)ns[k] / l->speeds[k % n]);
     }
     const ru_pipe_play_in in = {.n = n,
-                                .micro = (uint32_t)micro,
+                                .micro = l->micro,
                                 .schedule = l->schedule,
                                 .forward_ns = ns,
                                 .backward_ns = ns + n,
@@ -341,7 +351,8 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     const ru_pipe_plan *p;
     const char *asked;
     ru_pipe_choice c = {0};
-    if (l->n == 0 || l->micro < ru_pipe_micro_min(l->schedule, NULL, workers)) {
+    const ru_pipe_shape one_each = {.schedule = l->schedule, .n = workers, .micro = l->micro};
+    if (l->n == 0 || l->micro < ru_pipe_micro_min(&one_each)) {
         ru_pipe_data(l, workers, bytes_per_s, &c);
         *out = c;
         return RU_OK;
@@ -358,7 +369,7 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
         RU_TRY(take(l, p, bytes_per_s, s, arena, &c, err));
         c.asked = asked;
     }
-    if (!ru_pipe_flows_on(l->schedule) && l->speeds == NULL) { /* else one worker a stage */
+    if (!ru_pipe_whole(&one_each) && l->speeds == NULL) { /* else one worker a stage */
         RU_TRY(ask(l, workers, bytes_per_s, "pipeline", arena, &asked, &p, err));
         double s = p != NULL ? step_s(l, p, bytes_per_s) : 0;
         bool is = p != NULL && runs(l, p, workers) && p->n_stages < workers;

@@ -200,6 +200,15 @@ static void a_stage_gets_several_workers(void **state)
     assert_string_equal(c.cut[0], "b");
     /* 30 ms of both stages, 5 of 4 times, and 10 kB between the two workers. */
     assert_true(fabs(c.pipeline_s - (0.03 * 5 / 4 + 10000 / 12.5e6)) < 1e-9);
+    static const ru_pipe_schedule on[] = {RU_PIPE_SCHEDULE_STASH, RU_PIPE_SCHEDULE_VERTICAL,
+                                          RU_PIPE_SCHEDULE_2BW};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(on); k++) { /* without draining */
+        x.l.schedule = on[k];
+        assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+        assert_true(c.n_cut == 1 && c.workers[0] == 2 && c.workers[1] == 1);
+        assert_true(fabs(c.pipeline_s - (0.03 + 10000 / 12.5e6)) < 1e-9);
+    }
+    x.l.schedule = RU_PIPE_SCHEDULE_FLUSH;
     x.cross[0] = 400000; /* the cut decides: one worker receives all */
     assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
     assert_true(fabs(c.pipeline_s - (0.064 * 5 / 4 + 10000 / 12.5e6)) < 1e-9);

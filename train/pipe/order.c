@@ -4,8 +4,6 @@
 
 #include "base/status.h"
 
-enum { MANY = 1 << 24 }; /* micro-batches: more than any stage has in flight */
-
 const char *const ru_pipe_schedule_names[5] = {"flush", "gpipe", "stash", "vertical", "2bw"};
 
 bool ru_pipe_flows_on(ru_pipe_schedule schedule)
@@ -14,62 +12,75 @@ bool ru_pipe_flows_on(ru_pipe_schedule schedule)
            schedule == RU_PIPE_SCHEDULE_2BW;
 }
 
-uint32_t ru_pipe_micro(ru_pipe_schedule schedule, uint32_t micro)
+bool ru_pipe_whole(const ru_pipe_shape *p)
 {
-    return ru_pipe_flows_on(schedule) && schedule != RU_PIPE_SCHEDULE_2BW ? 1 : micro;
+    return ru_pipe_flows_on(p->schedule) && p->schedule != RU_PIPE_SCHEDULE_2BW && p->micro == 1;
 }
 
-uint32_t ru_pipe_late(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
+static uint32_t workers_of(const ru_pipe_shape *p, uint32_t stage)
 {
-    return schedule == RU_PIPE_SCHEDULE_STASH      ? n - 1 - stage
-           : schedule == RU_PIPE_SCHEDULE_VERTICAL ? n - 1
-           : schedule == RU_PIPE_SCHEDULE_2BW      ? 1
-                                                   : 0;
+    return p->workers != NULL ? p->workers[stage] : 1;
 }
 
-uint32_t ru_pipe_versions(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
+uint32_t ru_pipe_in_flight(const ru_pipe_shape *p, uint32_t stage)
 {
-    uint32_t late = ru_pipe_late(schedule, stage, n);
-    return schedule == RU_PIPE_SCHEDULE_2BW ? 2 : late > 0 ? late + 2 : 1;
-}
-
-static uint32_t workers_of(const uint32_t *workers, uint32_t stage)
-{
-    return workers != NULL ? workers[stage] : 1;
-}
-
-uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
-                           uint32_t n, uint32_t micro)
-{
-    RU_CHECK(stage < n);
-    uint32_t own = micro / workers_of(workers, stage), behind = 0, ahead = 1;
-    if (ru_pipe_flows_on(schedule) && schedule != RU_PIPE_SCHEDULE_2BW) {
-        return n - stage;
-    }
-    for (uint32_t k = n; k-- > stage;) { /* the stage behind has all that it is ahead by */
-        uint32_t m = workers_of(workers, k);
+    RU_CHECK(stage < p->n);
+    bool on = ru_pipe_flows_on(p->schedule);
+    uint32_t own = p->micro / workers_of(p, stage), behind = 0, ahead = 1;
+    for (uint32_t k = p->n; k-- > stage;) { /* the stage behind has all that it is ahead by */
+        uint32_t m = workers_of(p, k);
         ahead = behind / m + (behind % m != 0) + 1;
-        behind = ahead < micro ? ahead * m : micro;
+        behind = on || ahead < p->micro ? ahead * m : p->micro;
     }
-    return schedule == RU_PIPE_SCHEDULE_GPIPE || own < ahead ? own : ahead;
+    return p->schedule == RU_PIPE_SCHEDULE_GPIPE || (!on && own < ahead) ? own : ahead;
 }
 
-uint32_t ru_pipe_micro_min(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t n)
+uint32_t ru_pipe_micro_min(const ru_pipe_shape *p)
 {
     uint32_t most = 1;
-    for (uint32_t k = 0; k < n && schedule == RU_PIPE_SCHEDULE_2BW; k++) {
-        uint32_t x = ru_pipe_in_flight(schedule, workers, k, n, MANY) * workers_of(workers, k);
+    for (uint32_t k = 0; k < p->n && p->schedule == RU_PIPE_SCHEDULE_2BW; k++) {
+        uint32_t x = ru_pipe_in_flight(p, k) * workers_of(p, k);
         most = x > most ? x : most;
     }
     return most;
 }
 
-void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
-                   uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at)
+/* What the workers of the stage have gone ahead by when a micro-batch goes forward, in steps; the
+ * first stage is furthest ahead. */
+uint32_t ru_pipe_late(const ru_pipe_shape *p, uint32_t stage)
 {
-    uint32_t m = workers_of(workers, stage), own = micro / m, forward = 0, back = 0;
-    uint32_t ahead = ru_pipe_in_flight(schedule, workers, stage, n, micro);
-    RU_CHECK(replica < m && own * m == micro);
+    uint32_t of = p->schedule == RU_PIPE_SCHEDULE_STASH ? stage : 0;
+    uint32_t before = (ru_pipe_in_flight(p, of) - 1) * workers_of(p, of);
+    return !ru_pipe_flows_on(p->schedule)        ? 0
+           : p->schedule == RU_PIPE_SCHEDULE_2BW ? 1
+                                                 : before / p->micro + (before % p->micro != 0);
+}
+
+/* Of stash each micro-batch in flight has its own, of others each version is there once; but of
+ * whole minibatches those that come next have theirs already. */
+uint32_t ru_pipe_versions(const ru_pipe_shape *p, uint32_t stage)
+{
+    uint32_t late = ru_pipe_late(p, stage);
+    bool stash = p->schedule == RU_PIPE_SCHEDULE_STASH;
+    return late == 0 ? 1 : stash ? ru_pipe_in_flight(p, stage) + 1 : late + 1 + ru_pipe_whole(p);
+}
+
+int64_t ru_pipe_version(const ru_pipe_shape *p, uint32_t stage, int64_t step, uint32_t j,
+                        int64_t drained)
+{
+    int64_t m = workers_of(p, stage), own = p->micro / m, after = step - ru_pipe_late(p, stage);
+    if (p->schedule == RU_PIPE_SCHEDULE_STASH) { /* so many of its worker's went back before it */
+        int64_t back = step * own + j / m + 1 - ru_pipe_in_flight(p, stage);
+        after = back > 0 ? back / own : 0;
+    }
+    return after > drained ? after : drained;
+}
+
+void ru_pipe_order(const ru_pipe_shape *p, uint32_t stage, uint32_t replica, ru_pipe_act *at)
+{
+    uint32_t m = workers_of(p, stage), own = p->micro / m, forward = 0, back = 0;
+    uint32_t ahead = ru_pipe_in_flight(p, stage);
+    RU_CHECK(replica < m && own * m == p->micro);
     for (uint32_t k = 0; k < 2 * own; k++) {
         bool more = forward < own && forward - back < ahead;
         at[k] = (ru_pipe_act){.micro = (more ? forward : back) * m + replica, .back = !more};

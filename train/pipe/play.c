@@ -168,7 +168,6 @@ ru_status ru_pipe_play_step(const ru_pipe_play_in *asked, ru_arena *arena, ru_pi
     const ru_pipe_play_in *in = &one;
     bool on = ru_pipe_flows_on(asked->schedule);
     RU_CHECK(in->n > 0 && in->micro > 0);
-    RU_CHECK(in->micro == ru_pipe_micro(in->schedule, in->micro));
     if (on) { /* the list of one long step that drains at its end is that of 1F1B */
         one.micro = ROUNDS * one.n * asked->micro;
         one.schedule = RU_PIPE_SCHEDULE_FLUSH;
@@ -195,9 +194,9 @@ ru_status ru_pipe_play_step(const ru_pipe_play_in *asked, ru_arena *arena, ru_pi
     for (int64_t k = 0; k < pieces; k++) {
         p.there_ns[k] = NOT_YET;
     }
+    const ru_pipe_shape shape = {.schedule = in->schedule, .n = in->n, .micro = in->micro};
     for (uint32_t k = 0; k < in->n; k++) {
-        ru_pipe_order(in->schedule, NULL, k, 0, in->n, in->micro,
-                      p.order + (uint64_t)k * 2 * in->micro);
+        ru_pipe_order(&shape, k, 0, p.order + (uint64_t)k * 2 * in->micro);
     }
     play(&p);
     *out = o;

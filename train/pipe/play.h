@@ -4,8 +4,8 @@
  * is free and the last of its pieces is there. A step ends with the updates, which follow the
  * decision after the last forward part of the last stage. Several steps are played, so that the
  * first stage goes on while later ones still compute. Of a schedule that flows on
- * minibatches follow each other, each with its update, and those in the middle count; `micro` is 1,
- * of 2bw at least ru_pipe_micro_min.
+ * steps follow each other, each with its update, and those in the middle count; `micro` of 2bw is
+ * at least ru_pipe_micro_min.
  *
  * Thread: any, pure. */
 #ifndef RU_TRAIN_PIPE_PLAY_H

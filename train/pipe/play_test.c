@@ -116,8 +116,9 @@ static void constrain(least *t, const pipeline *p, uint32_t s, uint32_t k)
 {
     const ru_pipe_play_in *in = &p->in;
     ru_pipe_act order[2 * M], last[2 * M];
-    ru_pipe_order(in->schedule, NULL, k, 0, in->n, in->micro, order);
-    ru_pipe_order(in->schedule, NULL, in->n - 1, 0, in->n, in->micro, last);
+    const ru_pipe_shape shape = {.schedule = in->schedule, .n = in->n, .micro = in->micro};
+    ru_pipe_order(&shape, k, 0, order);
+    ru_pipe_order(&shape, in->n - 1, 0, last);
     int64_t sent = 0, free = s > 0 ? t->update[s - 1][k] : 0;
     for (uint32_t l = 0; l < in->n_links && s > 0; l++) { /* the link still sends */
         for (uint32_t j = 0; j < in->micro && in->links[l].from == k; j++) {

@@ -87,6 +87,8 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
 {
     const rui_meter *m = w->meter;
     uint32_t workers[RU_STAGES_MAX], n = c->n_cut + 1, ahead = 1, least = 1;
+    const ru_pipe_shape shape = {
+        .schedule = schedule, .n = n, .micro = w->layers.micro, .workers = workers};
     ru_stages s;
     RU_CHECK(n > 1 && n <= RU_STAGES_MAX);
     RU_TRY(ru_stages_build(&m->model.train, &m->so, c->cut, c->n_cut, m->arena, &s, err));
@@ -94,7 +96,7 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
         workers[k] = (uint32_t)c->workers[k];
     }
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t x = ru_pipe_in_flight(schedule, workers, k, n, w->layers.micro);
+        uint32_t x = ru_pipe_in_flight(&shape, k);
         least = x > least ? x : least;
     }
     while (ahead < least) {
@@ -104,14 +106,14 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
     for (uint32_t k = 0; k < n; k++) {
         rui_meter_memory x;
         int64_t params = rui_meter_bytes(&s.at[k].step.graph, RU_ROLE_PARAM);
-        uint32_t late = ru_pipe_late(schedule, k, n), micro = w->layers.micro;
-        bool two = schedule == RU_PIPE_SCHEDULE_2BW, on = ru_pipe_flows_on(schedule) && !two;
-        bool apart = micro > 1 || on; /* sums, from slots */
-        int64_t slots = on ? late + 1 : ru_pipe_in_flight(schedule, workers, k, n, micro);
-        int64_t versions = two ? 1 : late > 0 ? slots : 0; /* beside the newest */
+        bool whole = ru_pipe_whole(&shape), stash = schedule == RU_PIPE_SCHEDULE_STASH;
+        bool apart = shape.micro > 1 || whole; /* sums, from slots */
+        int64_t late = ru_pipe_late(&shape, k);
+        int64_t slots = whole ? late + 1 : ru_pipe_in_flight(&shape, k);
+        int64_t versions = ru_pipe_versions(&shape, k) - 1; /* beside the newest */
         RU_TRY(rui_meter_stage_bytes(m, &s.at[k], &x, err));
         bool again = m->job->train.pipeline.recompute && slots > 1;
-        slots = two && !again ? 2 * slots : slots;
+        slots *= whole || stash || again ? 1 : late + 1; /* others have one for each version */
         int64_t steps = again ? x.step + slots * kept_bytes(&s, k) : x.step * slots;
         int64_t sum = x.state + steps + (apart ? x.grads : 0) + versions * params +
                       2 * (workers[k] - 1) * params + piece_bytes(&s, k, ahead);

@@ -86,7 +86,9 @@ static ru_status check_micro(const ru_job_train *t, uint32_t stages, ru_err *err
         workers[k] = t->pipeline.workers.n > 0 ? (uint32_t)t->pipeline.workers.at[k] : 1;
     }
     ru_pipe_schedule schedule = (ru_pipe_schedule)t->pipeline.schedule;
-    uint32_t least = ru_pipe_micro_min(schedule, workers, stages);
+    const ru_pipe_shape shape = {
+        .schedule = schedule, .n = stages, .micro = micro, .workers = workers};
+    uint32_t least = ru_pipe_micro_min(&shape);
     return micro >= least
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG,

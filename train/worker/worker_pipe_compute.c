@@ -5,14 +5,18 @@
  *     B j   gradients of later stages --> backward --> gradients for earlier ones; their sums
  *   decision of the leader, then the update
  *
- * A schedule that flows on has one part of each kind in a step, F j + k before B j. Each minibatch
- * on its way has a slot with parameters of its own, a copy of those of `home` from when the slot
- * became free. All stages drain at an evaluation, a checkpoint and the end: those that the job says
- * each worker knows by itself, others the leader decides as many steps ahead as there are stages.
+ * A schedule that flows on goes forward with micro-batch j + k, of the next step too, before it
+ * goes back with j. All stages drain at an evaluation, a checkpoint and the end: those that the job
+ * says each worker knows by itself, others the leader decides as many steps ahead as the first
+ * stage is.
  *
- * 2bw flows on in micro-batches, whose gradients are summed. `home` and `before` have the weights
- * after an even and an odd number of updates in turn: an update copies the newest ones over those
- * before them, and updates the copy. A slot has an executable for both.
+ * stash: each micro-batch on its way has a slot with parameters of its own, a copy of those of
+ * `home` from when it went forward. Where a step is one micro-batch the slot of one that went back
+ * gets those of the next one at once, with vertical too, and gradients are not added up.
+ *
+ * vertical of several micro-batches, and 2bw: `ring` has the weights after each of the last
+ * updates: an update copies the newest ones over the oldest, and updates the copy. A slot has an
+ * executable for each of them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -37,9 +41,10 @@ static const ru_stage *own(const rui_pipe_worker *w)
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-static uint32_t late(const rui_pipe_worker *w)
+ru_pipe_shape rui_pipe_shape(const rui_pipe_worker *w)
 {
-    return ru_pipe_late(w->schedule, w->at->stage, w->stages.n);
+    return (ru_pipe_shape){
+        .schedule = w->schedule, .n = w->stages.n, .micro = w->micro, .workers = w->seats.workers};
 }
 
 /* The memory of the gradients of `e` in value order: where each update follows its gradients, all
@@ -63,8 +68,9 @@ static ru_status grads_of(rui_pipe_worker *w, const ru_exe *e, void *const **out
     return RU_OK;
 }
 
-/* beside: weights have a version of their own, and gradients stand where `share` has them. */
-static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool beside, ru_exe **out, ru_err *err)
+/* apart: its weights are its own. there: gradients stand where `share` has them. */
+static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool apart, bool there, ru_exe **out,
+                          ru_err *err)
 {
     ru_step_options so;
     ru_exe_options eo;
@@ -77,9 +83,9 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool beside, ru_exe
     eo.n_ports = s->n_ports;
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.share = share;
-    eo.own_params = beside && late(w) > 0;
+    eo.own_params = apart;
     eo.plain_grads = w->seats.workers[w->at->stage] > 1; /* workers may choose other layouts */
-    if (beside) {
+    if (there) {
         RU_TRY(grads_of(w, share, &eo.grad_at, err));
     }
     ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
@@ -204,9 +210,8 @@ static void size_sums(rui_pipe_worker *w)
 
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage)
 {
-    return w->seats.placed.n > 0
-               ? 1
-               : ru_pipe_in_flight(w->schedule, w->seats.workers, stage, w->stages.n, w->micro);
+    const ru_pipe_shape shape = rui_pipe_shape(w);
+    return w->seats.placed.n > 0 ? 1 : ru_pipe_in_flight(&shape, stage);
 }
 
 rui_pipe_part *rui_pipe_own(const rui_pipe_worker *w, uint32_t stage)
@@ -239,30 +244,33 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
     rui_pipe_part *p = w->at;
+    const rui_pipe_course *c = &w->course;
     p->slot = RU_NEW(w->arena, ru_exe *, w->n_exes);
+    p->ring = RU_NEW(w->arena, ru_exe *, c->versions);
     p->made = RU_NEW(w->arena, const void *, w->n_exes *own(w)->n_stats + 1);
-    if (p->slot == NULL || p->made == NULL) {
+    if (p->slot == NULL || p->ring == NULL || p->made == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
-    const rui_pipe_course *c = &w->course;
-    RU_TRY(open_exe(w, NULL, false, &p->home, err));
-    RU_TRY(c->on && !c->whole ? open_exe(w, p->home, true, &p->before, err) : RU_OK);
+    for (uint32_t k = 0; k < c->versions; k++) {
+        RU_TRY(open_exe(w, p->ring[0], k > 0, k > 0, &p->ring[k], err));
+    }
+    p->home = p->ring[0];
     bool alone = w->micro == 1 && !c->on; /* nothing is added up */
     if (!alone) {
         keep_small(w);
     }
     for (uint32_t k = 0; k < w->n_exes; k++) {
-        ru_exe *share = k < w->n_slots ? p->home : p->before; /* even and odd versions */
+        ru_exe *share = p->ring[k / w->n_slots];
         p->slot[k] = alone ? p->home : NULL;
-        RU_TRY(alone ? RU_OK : open_exe(w, share, c->whole, &p->slot[k], err));
+        RU_TRY(alone ? RU_OK : open_exe(w, share, c->apart, c->whole, &p->slot[k], err));
         RU_TRY(set_ports(w, k, err));
     }
     t->exe = p->home;
     t->step = own(w)->step;
     RU_TRY(rui_trainer_fill(t, err));
     RU_TRY(rui_sets_fill(w, err));
-    for (uint32_t k = 0; k < w->n_slots && c->on; k++) { /* they write what home reads */
-        const ru_exe *e = c->whole ? p->slot[k] : p->before;
+    for (uint32_t k = 0; k < (c->whole ? w->n_slots : c->versions); k++) {
+        const ru_exe *e = c->whole ? p->slot[k] : p->ring[k]; /* writes what home reads */
         if (ru_exe_grads_hash(e) != ru_exe_grads_hash(p->home)) {
             return RU_FAIL(err, RU_E_UNSUPPORTED,
                            "executables of stage %u lay out their gradients differently; set "
@@ -270,7 +278,7 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
                            p->stage + 1);
         }
     }
-    for (uint32_t k = 0; k < w->n_slots && c->whole && late(w) > 0; k++) {
+    for (uint32_t k = 0; k < w->n_slots && c->whole && c->apart; k++) {
         RU_TRY(ru_exe_params_copy(p->slot[k], p->home, err));
     }
     return RU_OK;
@@ -300,27 +308,32 @@ static ru_status list_parts(rui_pipe_worker *w, ru_err *err)
 
 static ru_status list_acts(rui_pipe_worker *w, ru_err *err)
 {
-    const uint32_t *workers = w->seats.workers;
+    const ru_pipe_shape shape = rui_pipe_shape(w);
     rui_pipe_course *c = &w->course;
-    uint32_t m = workers[w->at->stage];
+    uint32_t m = w->seats.workers[w->at->stage], late = ru_pipe_late(&shape, w->at->stage);
     *c = (rui_pipe_course){.on = ru_pipe_flows_on(w->schedule),
+                           .whole = ru_pipe_whole(&shape),
                            .own = w->micro / m,
                            .n = 2 * w->micro / m * w->n_parts,
                            .ahead = rui_pipe_ahead(w, w->at->stage),
                            .limit = INT64_MAX};
-    c->whole = c->on && w->schedule != RU_PIPE_SCHEDULE_2BW;
-    w->n_slots = c->whole ? late(w) + 1 : c->ahead;
-    w->n_exes = c->on && !c->whole ? 2 * w->n_slots : w->n_slots;
+    c->apart = late > 0 && (c->whole || w->schedule == RU_PIPE_SCHEDULE_STASH);
+    c->versions = c->apart ? 1 : late + 1;
+    w->n_slots = c->whole ? late + 1 : c->ahead;
+    w->n_exes = w->n_slots * c->versions;
     RU_TRY(w->t.job->train.pipeline.recompute && w->n_slots > 1 ? rui_redo_open(w, err) : RU_OK);
     c->order = RU_NEW(w->arena, ru_pipe_act, c->n);
-    if (c->order == NULL) {
+    c->has = RU_NEW(w->arena, int64_t, w->n_slots);
+    if (c->order == NULL || c->has == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    for (uint32_t k = 0; k < w->n_slots; k++) {
+        c->has[k] = -1;
     }
     if (w->seats.placed.n > 0) {
         RU_TRY(rui_pipe_list_placed(w, err));
     } else if (!c->on) {
-        ru_pipe_order(w->schedule, workers, w->at->stage, w->seats.replica, w->stages.n, w->micro,
-                      c->order);
+        ru_pipe_order(&shape, w->at->stage, w->seats.replica, c->order);
     }
     return RU_OK;
 }
@@ -489,10 +502,9 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     if (s->n_params == 0) {
         return RU_OK;
     }
-    if (w->at->before != NULL) { /* nothing in flight uses the weights there any more */
-        ru_exe *newest = w->at->before;
+    if (w->course.versions > 1) { /* nothing in flight uses the weights there any more */
+        ru_exe *newest = w->at->ring[(args->step + 1 - w->first_step) % w->course.versions];
         RU_TRY(ru_exe_params_copy(newest, w->at->home, err));
-        w->at->before = w->at->home;
         w->at->home = newest;
     }
     *(float *)ru_exe_input(w->at->home, s->lr) = (float)lr;
@@ -504,7 +516,7 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     }
     ru_time begun = ru_clock_now();
     ru_status st = ru_exe_phase(w->at->home, RU_PHASE_UPDATE, args, err);
-    st = st == RU_OK && w->course.whole && late(w) > 0 ? renew(w, args->step, err) : st;
+    st = st == RU_OK && w->course.whole && w->course.apart ? renew(w, args->step, err) : st;
     ru_rec_span(w->t.recorder, w->names.update, begun.ns, ru_clock_now().ns, 0);
     return st;
 }
@@ -558,20 +570,33 @@ static bool drains(const rui_pipe_worker *w, int64_t step)
            (t->test_set != NULL && rui_trainer_eval_between(t, &from, &to));
 }
 
-/* Part of what flows on: `at` as `gone` counts. Step t uses the weights after t updates but those
- * by which a stage is late, and after a drain those after all. What the last stage uses of another
- * one is late as it is there. */
+/* What goes forward in this slot uses the newest weights: those after so many updates. */
+static ru_status weigh(rui_pipe_worker *w, uint32_t slot, int64_t updates, ru_err *err)
+{
+    rui_pipe_course *f = &w->course;
+    RU_CHECK(updates == w->t.step_done);
+    if (f->has[slot] == updates) {
+        return RU_OK;
+    }
+    f->has[slot] = updates;
+    return ru_exe_params_copy(w->parts[0].slot[slot], w->parts[0].home, err);
+}
+
+/* Part of what flows on: `at` as `gone` counts. What the last stage uses of another one is late as
+ * it is there. */
 static ru_status part_on(rui_pipe_worker *w, int64_t at, bool back, ru_err *err)
 {
     const rui_pipe_course *f = &w->course;
-    uint32_t m = w->seats.workers[w->parts[0].stage], k = (uint32_t)(at % f->own);
+    const ru_pipe_shape shape = rui_pipe_shape(w);
+    uint32_t stage = w->parts[0].stage, m = w->seats.workers[stage], k = (uint32_t)(at % f->own);
     uint32_t slot = (uint32_t)(at % w->n_slots);
     int64_t step = at / f->own;
-    int64_t from = step - ru_pipe_late(w->schedule, rui_pipe_owner(w), w->stages.n);
-    uint32_t updates = (uint32_t)((from > f->drained ? from : f->drained) - w->first_step);
-    slot += f->whole ? 0 : updates % 2 * w->n_slots;
-    RU_TRY(back ? RU_OK : rui_news_take(w, updates, err));
     const ru_pipe_act act = {.micro = k * m + w->seats.replica, .back = back};
+    int64_t of = ru_pipe_version(&shape, rui_pipe_owner(w), step, act.micro, f->drained);
+    int64_t updates = ru_pipe_version(&shape, stage, step, act.micro, f->drained);
+    RU_TRY(back ? RU_OK : rui_news_take(w, (uint32_t)(of - w->first_step), err));
+    RU_TRY(!back && f->apart && !f->whole ? weigh(w, slot, updates, err) : RU_OK);
+    slot += (uint32_t)((updates - w->first_step) % f->versions) * w->n_slots;
     return one_part(w, step, act, slot, k == 0, err);
 }
 
@@ -580,6 +605,7 @@ static ru_status parts_on(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
                           ru_err *err)
 {
     rui_pipe_course *f = &w->course;
+    const ru_pipe_shape shape = rui_pipe_shape(w);
     int64_t first = step * f->own;
     if (f->limit == step || f->gone == 0) { /* drained, or the first one */
         f->limit = INT64_MAX;
@@ -598,7 +624,7 @@ static ru_status parts_on(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
     }
     RU_TRY(rui_pipe_sum_up(w, err));
     RU_TRY(leads(w) ? RU_OK : hear(w, d)); /* none has gone forward beyond this end: */
-    int64_t end = step + 1 + ru_pipe_late(w->schedule, 0, w->stages.n);
+    int64_t end = step + 1 + ru_pipe_late(&shape, 0);
     f->limit = (d->flags & RUI_PIPE_DRAIN) != 0 && end < f->limit ? end : f->limit;
     return RU_OK;
 }
@@ -745,7 +771,8 @@ void rui_pipe_compute(void *self)
         for (uint32_t k = 0; k < w->n_exes && p->slot != NULL; k++) {
             ru_exe_close(p->slot[k] != p->home ? p->slot[k] : NULL);
         }
-        ru_exe_close(p->home != w->t.exe ? p->home : NULL); /* that one is the trainer's */
-        ru_exe_close(p->before != w->t.exe ? p->before : NULL);
+        for (uint32_t k = 0; k < w->course.versions && p->ring != NULL; k++) {
+            ru_exe_close(p->ring[k] != w->t.exe ? p->ring[k] : NULL); /* the trainer's */
+        }
     }
 }

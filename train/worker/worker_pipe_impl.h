@@ -71,8 +71,9 @@ typedef struct rui_pipe_seats {
 typedef struct rui_pipe_part {
     uint32_t stage;
     ru_exe *home;      /* state, gradient sums, update */
-    ru_exe *before;    /* 2bw: its state with the weights before the last update; else NULL */
-    ru_exe **slot;     /* [n_exes] micro-batches in flight; share the state of home */
+    ru_exe **ring;     /* [course.versions] its state with the weights after each of the last
+                          updates: after k of them in k mod course.versions. One of them is home */
+    ru_exe **slot;     /* [n_exes] micro-batches in flight; share the state of one of these */
     const void **made; /* [n_exes, n_stats] statistics of the last forward part */
 } rui_pipe_part;
 
@@ -99,24 +100,27 @@ typedef struct rui_pipe_turn {
     uint32_t slot;
 } rui_pipe_turn;
 
-/* What a worker computes next: a fixed list, or, of a schedule that flows on, minibatches, or the
- * micro-batches of 2bw. */
+/* What a worker computes next: a fixed list, or, of a schedule that flows on, micro-batches one
+ * after the other. */
 typedef struct rui_pipe_course {
     ru_pipe_act *order; /* [n] */
     uint32_t n;
     ru_batch batch; /* the newest samples that were read */
     int64_t read;   /* micro-batches that were read */
     bool on;
-    bool whole;      /* minibatches: each update follows its gradients */
-    uint32_t own;    /* of this worker in a step */
-    uint32_t ahead;  /* most on their way */
-    int64_t gone;    /* the next one that goes forward: step * own and its place there */
-    int64_t limit;   /* the stages drain before this step; INT64_MAX: not known yet */
-    int64_t drained; /* ... did so the last time */
-    uint32_t n_news; /* steps whose new values of parameters were taken */
-    uint8_t **kept;  /* [n_slots] train.recompute: inputs of each on its way; NULL: not so */
-    uint32_t fresh;  /* ... the slot whose forward part ran last */
-    bool redo;       /* ... a forward part runs again: nothing leaves */
+    bool whole;        /* ru_pipe_whole */
+    bool apart;        /* slots have weights of their own, */
+    int64_t *has;      /* [n_slots] ... after so many updates; not if `whole` */
+    uint32_t versions; /* executables with weights of their own beside slots */
+    uint32_t own;      /* of this worker in a step */
+    uint32_t ahead;    /* most on their way */
+    int64_t gone;      /* the next one that goes forward: step * own and its place there */
+    int64_t limit;     /* the stages drain before this step; INT64_MAX: not known yet */
+    int64_t drained;   /* ... did so the last time */
+    uint32_t n_news;   /* steps whose new values of parameters were taken */
+    uint8_t **kept;    /* [n_slots] train.recompute: inputs of each on its way; NULL: not so */
+    uint32_t fresh;    /* ... the slot whose forward part ran last */
+    bool redo;         /* ... a forward part runs again: nothing leaves */
 } rui_pipe_course;
 
 /* Pieces of one link at this end: `ahead` places, used in turn. */
@@ -199,7 +203,7 @@ typedef struct rui_pipe_worker {
     uint32_t n_parts;
     rui_pipe_part *at; /* the one under way */
     uint32_t n_slots;
-    uint32_t n_exes; /* of all slots: of 2bw those for even versions, then those for odd ones */
+    uint32_t n_exes; /* of all slots; unless those are apart, for each version of the weights */
     rui_pipe_turn turn;
     rui_pipe_course course;
     ru_stream *stream;
@@ -238,6 +242,7 @@ void rui_flow_drop(rui_pipe_worker *w, uint32_t link);
 ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number);
 void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);
 
+ru_pipe_shape rui_pipe_shape(const rui_pipe_worker *w);
 /* Micro-batches that a worker of a stage has in flight. */
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage);
 /* This process's part with that stage; NULL: it is another one's. */

@@ -1,6 +1,7 @@
 /* What the worker with the last stage does for all: it decides what follows a step, reports,
  * evaluates and saves. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,27 +64,23 @@ static void used(rui_pipe_worker *w)
 static void say_late(const rui_pipe_worker *w, const char *who)
 {
     uint32_t n = w->stages.n;
+    const ru_pipe_shape shape = rui_pipe_shape(w);
+    char micro[48] = "";
     ru_text late = ru_text_arena(w->arena), versions = ru_text_arena(w->arena);
     for (uint32_t k = 0; k < n; k++) {
         const char *sep = k == 0 ? "" : k + 1 < n ? ", " : " and ";
-        ru_text_putf(&late, "%s%u", sep, ru_pipe_late(w->schedule, k, n));
-        ru_text_putf(&versions, "%s%u", sep, ru_pipe_versions(w->schedule, k, n));
+        ru_text_putf(&late, "%s%u", sep, ru_pipe_late(&shape, k));
+        ru_text_putf(&versions, "%s%u", sep, ru_pipe_versions(&shape, k));
     }
-    if (!w->course.whole) {
-        ru_run_report_say(w->t.report,
-                          "pipeline of %u stages: %s; schedule %s: batches of %u micro-batches of "
-                          "%lld samples follow each other without draining, the gradients of all "
-                          "stages are late by 1 update, and each keeps 2 versions of its weights",
-                          n, who, ru_pipe_schedule_names[w->schedule], w->micro,
-                          (long long)w->micro_n);
-        return;
+    if (w->micro > 1) {
+        (void)snprintf(micro, sizeof micro, "%u micro-batches of ", w->micro);
     }
     ru_run_report_say(w->t.report,
-                      "pipeline of %u stages: %s; schedule %s: batches of %lld samples follow each "
-                      "other without draining, the gradients of the stages are late by %s steps, "
-                      "and they keep %s versions of their weights",
-                      n, who, ru_pipe_schedule_names[w->schedule], (long long)w->micro_n, late.p,
-                      versions.p);
+                      "pipeline of %u stages: %s; schedule %s: batches of %s%lld samples follow "
+                      "each other without draining, the gradients of the stages are late by %s "
+                      "steps, and they keep %s versions of their weights",
+                      n, who, ru_pipe_schedule_names[w->schedule], micro, (long long)w->micro_n,
+                      late.p, versions.p);
 }
 
 static void say_stages(const rui_pipe_worker *w)

@@ -65,7 +65,7 @@ static ru_exe *exe_of(const rui_pipe_worker *w, uint32_t slot)
     return w->parts[0].slot[w->course.on ? slot : 0];
 }
 
-/* Of the executable, from or into the memory of a slot; of 2bw two of them share it. */
+/* Of the executable, from or into the memory of a slot; those for several versions share it. */
 static void move(rui_pipe_worker *w, uint32_t slot, bool back)
 {
     uint8_t *at = w->course.kept[slot % w->n_slots];
@@ -128,9 +128,9 @@ static int64_t part_bytes(const rui_pipe_worker *w)
     for (uint32_t k = ru_exe_grads(home, &grads); k-- > 0 && w->at->slot[0] != home;) {
         sum += grads[k].size_bytes;
     }
-    if (w->at->before != NULL) {
-        ru_exe_stats_get(w->at->before, &s);
-        sum += s.state_bytes;
+    for (uint32_t k = 0; k < w->course.versions; k++) {
+        ru_exe_stats_get(w->at->ring[k], &s);
+        sum += w->at->ring[k] != home ? s.state_bytes : 0;
     }
     for (uint32_t k = 0; k < w->n_exes; k++) {
         ru_exe_stats_get(w->at->slot[k], &s);
@@ -192,8 +192,10 @@ void rui_pipe_tell_memory(rui_pipe_worker *w)
         saves += w->state_bytes[k];
     }
     saves += w->t.eval != NULL ? ru_eval_bytes(w->t.eval, &packed) - packed : 0;
-    (void)snprintf(text, sizeof text, "%u %lld %lld %lld",
-                   ru_pipe_versions(w->schedule, w->at->stage, w->stages.n), (long long)weights,
-                   (long long)(w->plan.memory + packed), (long long)saves);
+    const ru_pipe_shape shape = rui_pipe_shape(w);
+    (void)snprintf(text, sizeof text, "%u %lld %lld %lld %u",
+                   ru_pipe_versions(&shape, w->at->stage), (long long)weights,
+                   (long long)(w->plan.memory + packed), (long long)saves,
+                   ru_pipe_late(&shape, w->at->stage));
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
 }

@@ -170,8 +170,7 @@ static ru_status move_stage(rui_pipe_worker *w, uint32_t stage, bool gives, uint
 static ru_status renew_slots(rui_pipe_worker *w, ru_err *err)
 {
     const rui_pipe_part *p = w->parts;
-    bool late = w->course.whole && ru_pipe_late(w->schedule, p->stage, w->stages.n) > 0;
-    for (uint32_t k = 0; k < w->n_slots && late; k++) {
+    for (uint32_t k = 0; k < w->n_slots && w->course.whole && w->course.apart; k++) {
         RU_TRY(ru_exe_params_copy(p->slot[k], p->home, err));
     }
     return RU_OK;
