@@ -4,10 +4,17 @@
  *
  *     several workers   micro-batch j of a step counts for sum j mod m of each stage with m
  *                       workers; a stage updates by its sums added in their order
- *     stash             minibatch t is computed, in stage s of n, with the weights after
- *                       max(t - (n - 1 - s), c) updates, and updates the newest ones
- *     vertical          with those after max(t - (n - 1), c) updates, in all stages
- *     2bw               all micro-batches of step t with those after max(t - 1, c), in all stages
+ *     stash             a stage updates the newest weights. Each of its workers has at most a
+ *                       micro-batches on their way: a is 1 in the last stage, and before it 1 more
+ *                       than is enough for all workers of the next stage. So when the i-th of a
+ *                       worker goes forward, i + 1 - a of its own went back, and it uses the
+ *                       weights after the updates of the steps that are among these, or after c
+ *     vertical          all micro-batches of step t, in all stages, with the weights with which
+ *                       stash computes the first one in the first stage
+ *     2bw               with those after max(t - 1, c), in all stages
+ *
+ *     With one micro-batch in a step and one worker a stage stash is late by n - 1 - s in stage s
+ *     of n, and vertical by n - 1.
  *
  *     Running statistics are compared only where a step is one micro-batch.
  *
@@ -120,14 +127,19 @@ static ru_status open_exes(rule *r, const ru_model_facts *facts, ru_err *err)
     return ru_model_init(&r->model, (uint64_t)t->seed, &r->step.graph, r->exe, 1, err);
 }
 
-static ru_status open_sums(rule *r, ru_err *err)
+static int64_t workers_of(const rule *r, uint32_t stage)
 {
     const ru_conf_i64s *of = &r->job.train.pipeline.workers;
+    return of->n > stage ? of->at[stage] : 1;
+}
+
+static ru_status open_sums(rule *r, ru_err *err)
+{
     r->n_grads = ru_exe_grads(r->exe, &r->grads);
     for (uint32_t k = 0; k < r->n_grads; k++) {
         const char *param = r->grads[k].param; /* NULL: a figure of the last stage */
         uint32_t stage = param != NULL ? stage_of(r, param) : r->job.train.pipeline.cut.n;
-        int64_t m = of->n > stage ? of->at[stage] : 1;
+        int64_t m = workers_of(r, stage);
         if (k >= GRADS_MAX || m > WORKERS_MAX) {
             return RU_FAIL(err, RU_E_UNSUPPORTED, "gradient %u is too much for this test", k);
         }
@@ -171,18 +183,37 @@ static ru_status keep(rule *r, int64_t updates, ru_err *err)
     return RU_OK;
 }
 
-/* The weights that minibatch `step` is computed with; newest: those after all updates so far. */
-static ru_status weights(rule *r, int64_t step, bool newest, ru_err *err)
+/* After how many updates stash computes micro-batch j of `step` in this stage, were there no
+ * drains: of all micro-batches so far, those of its worker that went back before it. */
+static int64_t stashed(const rule *r, int64_t step, uint32_t j, uint32_t stage)
 {
-    uint32_t n = r->job.train.pipeline.cut.n + 1;
+    int64_t m = workers_of(r, stage), behind = 0, ahead = 1;
+    for (uint32_t s = r->job.train.pipeline.cut.n; s > stage; s--) {
+        int64_t each = 1;
+        while ((each - 1) * workers_of(r, s) < behind) {
+            each++;
+        }
+        behind = each * workers_of(r, s);
+    }
+    while ((ahead - 1) * m < behind) {
+        ahead++;
+    }
+    int64_t own = (step * r->micro + j) / m + 1; /* with this one */
+    return own < ahead ? 0 : (own - ahead) * m / r->micro;
+}
+
+/* The weights that micro-batch j of `step` is computed with; newest: those after all updates so
+ * far. */
+static ru_status weights(rule *r, int64_t step, uint32_t j, bool newest, ru_err *err)
+{
     bool flush = newest || strcmp(r->kind, "flush") == 0;
+    bool same = strcmp(r->kind, "vertical") == 0;
     for (uint32_t k = 0; k < r->n_params; k++) {
         const trained *p = &r->params[k];
-        int64_t late = flush                              ? 0
-                       : strcmp(r->kind, "2bw") == 0      ? 1
-                       : strcmp(r->kind, "vertical") == 0 ? n - 1
-                                                          : n - 1 - p->stage;
-        int64_t updates = step - late > r->drained ? step - late : r->drained;
+        int64_t updates = strcmp(r->kind, "2bw") == 0
+                              ? step - 1
+                              : stashed(r, step, same ? 0 : j, same ? 0 : p->stage);
+        updates = updates > r->drained ? updates : r->drained;
         updates = flush ? step : updates;
         RU_TRY(ru_exe_state_write(r->exe, p->state, p->after[updates % VERSIONS_MAX], err));
     }
@@ -233,11 +264,11 @@ static ru_status micro_batch(rule *r, int64_t step, uint32_t j, ru_err *err)
     }
     const ru_run_args args = {
         .seed = (uint64_t)r->job.train.seed, .step = step, .sample_offset = (int64_t)j * b.n};
-    RU_TRY(weights(r, step, false, err));
+    RU_TRY(weights(r, step, j, false, err));
     RU_TRY(ru_exe_phase(r->exe, RU_PHASE_FORWARD, &args, err));
-    RU_TRY(strcmp(r->kind, "naive") == 0 ? weights(r, step, true, err) : RU_OK);
+    RU_TRY(strcmp(r->kind, "naive") == 0 ? weights(r, step, j, true, err) : RU_OK);
     RU_TRY(ru_exe_phase(r->exe, RU_PHASE_BACKWARD, &args, err));
-    RU_TRY(weights(r, step, true, err));
+    RU_TRY(weights(r, step, j, true, err));
     for (uint32_t k = 0; k < r->n_grads; k++) {
         float *sum = r->sums[k][j % r->workers[k]];
         const float *g = r->grads[k].data;

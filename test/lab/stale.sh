@@ -1,7 +1,8 @@
 #!/bin/sh
 # Pipelines whose gradients are late, as real processes: stale.sh PATH_OF_RUBATO PATH_OF_PIPE_RULE
 #
-#   1. stash, vertical and 2bw have the bits of their rules after 50 steps, on two and four stages; other rules have others;
+#   1. stash, vertical and 2bw have the bits of their rules after 50 steps, on two and four stages; other rules have others; so with
+#      several micro-batches in a step, and with several workers of a stage;
 #   2. residuals, running statistics and a transformer too;
 #   3. a checkpoint is of one step in all stages: a run that stops and goes on has the bits of the rule with that drain;
 #   4. kill -9 of a worker: all stages start again from copies in memory or the newest checkpoint, to the bits of the rule;
@@ -37,7 +38,7 @@ pipe() { # JOB OUT WORKERS PIPELINE OPTIONS..
     timeout 300 "$rubato" train "$job.yaml" --out "$out" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >"$out.log" 2>&1 ||
         fail "$out: $(tail -3 "$out.log")"
 }
-ruled() { # RUN [STEP..]
+ruled() { # RUN [as KIND] [STEP..]
     timeout 300 "$rule" "$@" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
 }
 differs() { # RUN KIND
@@ -72,11 +73,43 @@ for run in two-2 two-4 two-21 two-gpt two-conv; do
     ruled $run
     differs $run flush
 done
-differs two-4 vertical
-grep -q 'of all stages are late by 1 update, and each keeps 2 versions' two-4/log || fail "2bw does not tell how late gradients are"
+ruled two-4 as vertical # the same rule, with so many micro-batches
+differs two-4 stash
+grep -q 'late by 1, 1, 1 and 1 steps, and they keep 2, 2, 2 and 2 versions' two-4/log || fail "2bw does not tell how late gradients are"
 "$rubato" explain two-4 pipe --if network=x0.5 >explained.txt || fail "explain says nothing of 2bw"
 [ "$(sed -n '/^memory of the stages/,/^links/p' explained.txt | awk '$1 ~ /^[1-4]$/ { printf "%s:%s ", $2, $3 }')" = "1:2 1:2 1:2 1:2 " ] ||
     fail "explain does not show the versions of 2bw: $(cat explained.txt)"
+# Several micro-batches in a step, and several workers of a stage: all of them update by the sum of their gradients.
+pipe mlp stash-42 4 'cut: [fc2, fc3, fc4], schedule: stash' --set train.accumulate=2
+pipe mlp vertical-42 4 'cut: [fc2, fc3, fc4], schedule: vertical' --set train.accumulate=2
+pipe mlp stash-21 3 'cut: [fc3], workers: [2, 1], schedule: stash' --set train.accumulate=2
+pipe mlp vertical-2111 5 'cut: [fc2, fc3, fc4], workers: [2, 1, 1, 1], schedule: vertical' --set train.accumulate=2
+pipe mlp stash-431 8 'cut: [fc3, fc4], workers: [4, 3, 1], schedule: stash' --set train.accumulate=12
+pipe gpt tied-21 4 'cut: [transformer.h.1, transformer.h.2], workers: [2, 1, 1], schedule: stash' --set train.accumulate=2 --set model.tie=true
+for run in stash-42 vertical-42 stash-21 vertical-2111 stash-431 tied-21; do
+    ruled $run
+    differs $run flush
+    differs $run naive
+    differs $run 2bw
+done
+differs stash-42 vertical
+differs vertical-42 stash
+grep -q 'batches of 2 micro-batches of 12 samples .* late by 2, 1, 1 and 0 steps, and they keep 5, 4, 3 and 1 versions' stash-42/log ||
+    fail "stash-42 does not tell how late gradients are: $(cat stash-42/log)"
+grep -q 'workers .* and .* from the input.* late by 2, 2, 2 and 2 steps, and they keep 3, 3, 3 and 3 versions' vertical-2111/log ||
+    fail "vertical-2111 does not tell how late gradients are: $(cat vertical-2111/log)"
+"$rubato" explain stash-21 pipe >explained.txt || fail "explain says nothing of stash-21"
+[ "$(sed -n '/^memory of the workers/,$p' explained.txt | awk '$1 ~ /^[12]$/ { printf "%s:%s:%s ", $1, $3, $4 }')" = "1:1:3 1:1:3 2:0:1 " ] ||
+    fail "explain does not show what workers of a stage keep: $(cat explained.txt)"
+# With forward parts that run again, with the weights of the first time.
+pipe mlp again-21 3 'cut: [fc3], workers: [2, 1], schedule: stash' --set train.accumulate=2 --set train.recompute=true
+pipe mlp again-42 4 'cut: [fc2, fc3, fc4], schedule: vertical' --set train.accumulate=2 --set train.recompute=true
+same again-21 stash-21
+same again-42 vertical-42
+pipe mlp more 3 'cut: [fc3], workers: [2, 1], schedule: stash' --set train.accumulate=4 --set train.steps=7
+pipe mlp more 3 'cut: [fc3], workers: [2, 1], schedule: stash' --resume --set train.accumulate=4 --set train.steps=17
+ruled more 7
+! timeout 300 "$rule" more >rule.log 2>&1 || fail "a resumed run of several workers has the bits of one that did not drain"
 # With the least rate the gradients stay, so that running statistics are those of flush.
 for schedule in 2bw flush; do
     pipe conv still-$schedule 3 "cut: [layer2, layer4], schedule: $schedule" --set train.accumulate=3 --set 'train.optimizer={sgd: {lr: 1e-30, momentum: 0.9}}'
@@ -102,13 +135,17 @@ pipe gpt part 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash' --res
 ruled part 10
 "$rubato" eval conv >/dev/null || fail "eval does not read its checkpoint"
 
-start() { # OUT EVERY: in the background, without end
-    "$rubato" train mlp.yaml --out "$1" -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}' \
-        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every="$2" --set checkpoint.keep=1000 >"$1.log" 2>&1 &
+start() { # OUT EVERY PIPELINE OPTIONS..: in the background, without end
+    out=$1
+    every=$2
+    p=$3
+    shift 3
+    "$rubato" train mlp.yaml --out "$out" -w 3 --set train.parallel=pipeline --set "train.pipeline={$p, schedule: stash}" "$@" \
+        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every="$every" --set checkpoint.keep=1000 >"$out.log" 2>&1 &
     job_pid=$!
 }
 # The stop signal drains: where it does is the only place.
-start stop 1h
+start stop 1h 'cut: [fc2, fc3]'
 told_lines() { [ "$(cat stop/metrics.jsonl 2>/dev/null | wc -l)" -gt 20 ]; }
 wait_until stop told_lines
 ended stop
@@ -120,16 +157,22 @@ ruled stop "$at"
 # Another cut, and a schedule that drains, from the same checkpoint.
 pipe mlp stop 2 'cut: [fc3]' --resume --set train.steps=$((at + 33))
 
-start lost 0.5s
-wait_ckpt lost 0
-kill_one lost 2
-wait_restart lost 0
-from=$(sed -n 's/all stages start again from .* after step //p' lost.log | tail -1) # on a busy machine a second time
-wait_ckpt lost "${from:-0}"
-ended lost
 # Where it drained it has a checkpoint; drains whose checkpoint was lost were undone with the steps since then.
-# shellcheck disable=SC2046
-ruled lost $(ls -d lost/checkpoints/0*[0-9] | sed 's/.*\/0*//')
+lose() { # OUT PIPELINE OPTIONS..
+    run=$1
+    shift
+    start "$run" 0.5s "$@"
+    wait_ckpt "$run" 0
+    kill_one "$run" 2
+    wait_restart "$run" 0
+    from=$(sed -n 's/all stages start again from .* after step //p' "$run.log" | tail -1) # on a busy machine a second time
+    wait_ckpt "$run" "${from:-0}"
+    ended "$run"
+    # shellcheck disable=SC2046
+    ruled "$run" $(ls -d "$run"/checkpoints/0*[0-9] | sed 's/.*\/0*//')
+}
+lose lost 'cut: [fc2, fc3]'
+lose lost-21 'cut: [fc3], workers: [2, 1]' --set train.accumulate=2
 
 refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
     says=$1
@@ -145,8 +188,7 @@ refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
 for parallel in pipeline auto; do
     refused "allow it with 'stale: true'" 2 'cut: [fc2], schedule: stash' --set train.parallel=$parallel --set train.stale=false
 done
-refused 'accumulate. is 4, expected 1' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.accumulate=4
-refused '2 workers for stage 1, expected 1' 3 'cut: [fc2], workers: [2, 1], schedule: vertical' --set train.parallel=pipeline
+refused 'accumulate is 1, expected a multiple of the 2 workers of stage 1' 3 'cut: [fc2], workers: [2, 1], schedule: vertical' --set train.parallel=pipeline
 refused 'accumulate is 2, expected at least 3' 3 'cut: [fc2, fc3], schedule: 2bw' --set train.parallel=pipeline --set train.accumulate=2
 refused 'has no norm of all gradients' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.clip_norm=1
 

@@ -149,9 +149,9 @@ static const ru_conf_field pipeline_fields[] = {
     RU_ROW(CHOICE, ru_job_pipeline, schedule, "flush",
            "order of the micro-batches (train.accumulate) on each worker: flush goes back as soon "
            "as it can, so that few of them are kept; gpipe goes forward with all of them first; "
-           "with train.stale: stash and vertical never drain, and update after each batch; 2bw "
-           "never drains, and adds up the gradients of the micro-batches, which are late by one "
-           "update",
+           "with train.stale stash, vertical and 2bw never drain, so that gradients are late: of "
+           "stash by fewer updates the later the stage is, of vertical by as many in all stages, "
+           "of 2bw by one",
            .choices = "flush|gpipe|stash|vertical|2bw"),
     RU_ROW(F64, ru_job_pipeline, bytes_per_s, "0",
            "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9",
@@ -366,34 +366,13 @@ static ru_status stale_check(const ru_job_train *t, ru_err *err)
 {
     const ru_job_pipeline *p = &t->pipeline;
     const char *name = ru_pipe_schedule_names[p->schedule];
-    if (!ru_pipe_flows_on((ru_pipe_schedule)p->schedule)) {
-        return RU_OK;
-    }
-    if (!t->pipeline.stale) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "'pipeline.schedule' is %s, whose gradients are late by some steps, so the "
-                       "job would learn something else; allow it with 'stale: true', or set flush",
-                       name);
-    }
-    if (p->schedule == RU_PIPE_SCHEDULE_2BW) { /* its workers are checked with the stages */
-        return RU_OK;
-    }
-    if (t->accumulate > 1) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "'accumulate' is %lld, expected 1: with 'pipeline.schedule' %s each batch "
-                       "goes through the stages whole",
-                       (long long)t->accumulate, name);
-    }
-    for (uint32_t k = 0; k < p->workers.n; k++) {
-        if (p->workers.at[k] != 1) {
-            return RU_FAIL(
-                err, RU_E_CONFIG,
-                "'pipeline.workers' names %lld workers for stage %u, expected 1: with "
-                "'pipeline.schedule' %s a stage has one worker; set flush or 2bw for several",
-                (long long)p->workers.at[k], k + 1, name);
-        }
-    }
-    return RU_OK;
+    return t->pipeline.stale || !ru_pipe_flows_on((ru_pipe_schedule)p->schedule)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "'pipeline.schedule' is %s, whose gradients are late by some steps, so "
+                         "the job would learn something else; allow it with 'stale: true', or set "
+                         "flush",
+                         name);
 }
 
 static ru_status train_check(const void *section, ru_err *err)
