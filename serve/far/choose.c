@@ -5,7 +5,7 @@
 #include "plan/row/policy.h"
 #include "serve/far/far_impl.h"
 
-enum { GAPS_MIN = 64, GAPS_FRESH = 32, WARM = 32 };
+enum { GAPS_MIN = 64, GAPS_FRESH = 32 };
 #define SLACK    0.25 /* of the CUSUM, in standard deviations: drifts of half of them are found */
 #define ALARM    12.0
 #define PAUSE_NS INT64_C(2000000000) /* between two choices */
@@ -183,9 +183,8 @@ static void put_question(const rui_far *f, const question *q, ru_json *j)
     ru_json_f64(j, "memory_step_mb", f->n_memory > 1 ? f->memory_mb[1] - f->memory_mb[0] : 64);
     ru_json_i64(j, "batch_max", q->batch_max);
     rui_far_put_prices(f, j);
-    /* A cold start delays a call and is not billed: it is part of the objective, not of the times.
-     */
-    ru_json_f64(j, "slo_s", rui_far_slo_s(f) - f->facts.cold_s / (1 - q->margin));
+    /* What delays a call is not billed: it is part of the objective, not of the times. */
+    ru_json_f64(j, "slo_s", rui_far_slo_s(f) - f->facts.delay_s / (1 - q->margin));
     ru_json_f64(j, "margin", q->margin);
     ru_json_str(j, "method", q->method);
     ru_json_f64(j, "fixed_memory_mb", q->fixed->memory_mb);
@@ -203,7 +202,7 @@ static ru_status ask(rui_far *f, const question *q, rui_far_choice *out, ru_err 
     put_question(f, q, &j);
     RU_TRY(rui_far_plan(f, "batch", &text, &plan, err));
     *out = (rui_far_choice){.at = plan.at,
-                            .latency_s = plan.latency_s + f->facts.cold_s,
+                            .latency_s = plan.latency_s + f->facts.delay_s,
                             .usd = plan.usd_per_request,
                             .mean_batch = plan.mean_batch,
                             .instances = plan.instances + f->facts.cold_s * f->facts.rate /
@@ -226,7 +225,7 @@ uint32_t rui_far_batch_most(const rui_far *f)
         for (uint32_t m = 0; m < f->n_memory; m++) {
             best = fmin(best, rui_far_known_s(f, 0, m, k + 1));
         }
-        if (best + f->facts.cold_s > rui_far_slo_s(f)) {
+        if (best + f->facts.delay_s > rui_far_slo_s(f)) {
             break;
         }
     }
@@ -278,20 +277,6 @@ static double gap_s(const rui_far *f, uint64_t k)
     return ns > 0 ? (double)ns * 1e-9 : 0;
 }
 
-/* Starts behind the first calls of a choice: these get instances for any load. A few calls say
- * little of the chance of a start, and more than half of the promise says nothing else. */
-static void fit_cold(rui_far *f, ru_function_meter m)
-{
-    rui_far_facts *x = &f->facts;
-    uint64_t starts = m.starts - x->warm.starts, calls = m.calls - x->warm.calls;
-    double chance = (double)starts / (double)(calls + GAPS_MIN);
-    double start_s = starts > 0 ? (double)m.start_ns * 1e-9 / (double)m.starts : 0;
-    x->cold_s = fmin(chance * start_s, 0.5 * rui_far_slo_s(f));
-    if (calls > RUI_FAR_CAME) {
-        x->warm = m;
-    }
-}
-
 /* What the loader's thread works on: the loop goes on meanwhile. */
 static void fit(rui_far *f)
 {
@@ -313,9 +298,6 @@ static void fit(rui_far *f)
     rui_far_live_fit(f);
     if (f->size != NULL) {
         rui_size_fit(f);
-    }
-    if (f->took.n > WARM) {
-        fit_cold(f, ru_function_host_meter(f->host));
     }
 }
 
@@ -375,9 +357,6 @@ void rui_far_answered(rui_far *f, int64_t size, int64_t all_ns)
     uint64_t late = all_ns > f->v->server->opt.slo_ns ? 1 : 0;
     ru_hist_add(&f->took, all_ns);
     f->answers++;
-    if (f->took.n == WARM) {
-        f->facts.warm = ru_function_host_meter(f->host);
-    }
     f->late += late;
     if (f->size != NULL) {
         uint32_t k = rui_size_class(f, size);

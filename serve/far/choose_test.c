@@ -182,7 +182,7 @@ static rui_far_choice chosen(uint32_t n, double cold_s)
     rui_far_facts *x = &w->far.facts;
     ru_err err;
     uint32_t order[MANY];
-    x->cold_s = cold_s;
+    x->cold_s = x->delay_s = cold_s;
     ru_rng rng = ru_rng_from(1, n);
     for (uint32_t k = 0; k < n; k++) {
         order[k] = k;

@@ -74,13 +74,17 @@ static ru_status status_of(const ru_function_outcome *o)
                                                                                          : RU_E_IO;
 }
 
-static void learn(rui_far *f, const calling *c, int64_t run_ns)
+static void learn(rui_far *f, const calling *c, const ru_function_answer *o)
 {
     uint32_t rows = 0;
     for (uint32_t k = c->from; k < c->from + c->n; k++) {
         rows += (uint32_t)c->job->parts[k]->rows;
     }
-    rui_far_ran(f, c->class_of, rui_far_memory(f, c->job->memory_mb), rows, (double)run_ns * 1e-9);
+    rui_far_waited(f, o->cold ? (double)o->wait_ns * 1e-9 : 0);
+    if (!o->cold) { /* an instance's first call warms it up */
+        rui_far_ran(f, c->class_of, rui_far_memory(f, c->job->memory_mb), rows,
+                    (double)o->run_ns * 1e-9);
+    }
 }
 
 static void on_done(void *self, const ru_function_outcome *o)
@@ -98,7 +102,7 @@ static void on_done(void *self, const ru_function_outcome *o)
                             &job->err);
         ru_arena_fini(&scratch);
         st = st == RU_E_DATA ? RU_E_IO : st; /* the function's fault, not the client's */
-        learn(f, &was, o->answer.run_ns);
+        learn(f, &was, &o->answer);
     } else if (o->answer.result == RU_FUNCTION_ERROR && was.n > 1) { /* one of them is bad */
         f->open[job->instance] += was.n;
         for (uint32_t k = was.from; k < was.from + was.n; k++) {

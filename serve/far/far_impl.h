@@ -53,8 +53,8 @@ typedef struct rui_far_facts {
     uint32_t n;
     double rate, scv;                                               /* of the gaps; a second */
     double times[RUI_FAR_CLASSES][RUI_FAR_MEMORIES][RUI_FAR_SIZES]; /* as rui_far_now_s */
-    double cold_s;          /* of a call: chance times time of a cold start, which is not billed */
-    ru_function_meter warm; /* when starts began to count: those of a choice's first calls do not */
+    double cold_s;  /* of a call: chance times time of a cold start, which is not billed */
+    double delay_s; /* that, and by how much calls differ: what a request may wait longer */
 } rui_far_facts;
 
 /* What calls of one class, memory and size took, of what the probes said. */
@@ -70,7 +70,10 @@ typedef struct rui_far_live {
     uint64_t n;                        /* calls */
     double since_ran_s, since_known_s; /* since the choice, and as it knows */
     uint32_t since_n;
-    bool strays; /* they are far from each other */
+    double spread;     /* mean square by which calls are off what was expected */
+    double waited_s;   /* for instances that start, behind the first answers of a choice, */
+    uint64_t waited_n; /* and calls since then */
+    bool strays;       /* they are far from each other */
 } rui_far_live;
 
 /* Buffers by size, and which takes the requests of a class. */
@@ -140,7 +143,8 @@ double rui_far_slow(const rui_far *f); /* all calls, of what the probes said */
 /* As rui_far_service_s: what it takes now, and what a choice knows. */
 double rui_far_now_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
 double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
-void rui_far_live_fit(rui_far *f); /* what a choice is to know */
+void rui_far_waited(rui_far *f, double s); /* a call did, for an instance that starts */
+void rui_far_live_fit(rui_far *f);         /* what a choice is to know */
 
 /* choose.c: the probes are over. Errors: RU_E_INFEASIBLE with the best that there is. */
 RU_MUST_USE ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err);

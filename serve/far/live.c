@@ -15,6 +15,7 @@ enum {
     PRIOR = 8,   /* calls that an estimate from elsewhere counts as */
     FADE = 512,  /* calls of others after which those of a size count half */
     OLD = 3,     /* such halves, where calls are no more as they were */
+    WARM = 32,   /* answers */
 };
 #define MOST  10  /* times as long: a call beyond it says nothing of the next ones */
 #define STRAY 1.2 /* calls that are so far off what the choice knows ask for another one */
@@ -76,6 +77,8 @@ void rui_far_ran(rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k, dou
     if (l->n == 0) {
         l->ran_s = l->said_s = PRIOR * said;
     }
+    double off = ran - rui_far_now_s(f, class_of, memory, k);
+    l->spread += (off * off - l->spread) / LATELY;
     l->ran_s += ran - l->ran_s / LATELY;
     l->said_s += said - l->said_s / LATELY;
     rui_far_cell *c = &l->cell[class_of][memory][size];
@@ -87,9 +90,30 @@ void rui_far_ran(rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k, dou
     }
 }
 
+/* The first answers of a choice wait for instances that start for any load. */
+void rui_far_waited(rui_far *f, double s)
+{
+    rui_far_live *l = &f->live;
+    bool old = f->took.n < WARM || l->waited_n >= RUI_FAR_CAME;
+    l->waited_s = old ? 0 : l->waited_s + s;
+    l->waited_n = old ? 0 : l->waited_n + 1;
+}
+
+/* Few calls say little of the chance of a start; a delay beyond half of the promise says nothing
+ * else than that one. */
+static void fit_delay(rui_far *f)
+{
+    const rui_far_live *l = &f->live;
+    rui_far_facts *x = &f->facts;
+    x->cold_s = l->waited_n > 0 ? l->waited_s / (double)(l->waited_n + LATELY) : x->cold_s;
+    x->cold_s = fmin(x->cold_s, 0.25 * rui_far_slo_s(f));
+    x->delay_s = fmin(x->cold_s + sqrt(l->spread), 0.5 * rui_far_slo_s(f));
+}
+
 void rui_far_live_fit(rui_far *f)
 {
     rui_far_live *l = &f->live;
+    fit_delay(f);
     uint32_t classes = f->size != NULL ? f->size->n : 1;
     for (uint32_t i = 0; i < classes * f->n_memory * f->n_sizes; i++) {
         uint32_t k = i % f->n_sizes, m = i / f->n_sizes % f->n_memory;

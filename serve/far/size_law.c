@@ -39,7 +39,7 @@ static void quantiles(const rui_far *f, const ru_route_mix *mix, const ru_batch_
             high = kept ? mid : high;
         }
         uint32_t k = mix->class_of[j];
-        high += f->facts.cold_s;
+        high += f->facts.delay_s;
         latency_s[k] = fmax(latency_s[k], high); /* of buffers that share a class the later one */
     }
 }
@@ -138,7 +138,7 @@ static void put_list(ru_json *j, const char *name, const double *x, uint32_t n)
 }
 
 /* Method "none", every request alone, is what a choice saves of, however many instances that would
- * take. A cold start delays a call and is not billed: it is part of the objective. */
+ * take. What delays a call is not billed: it is part of the objective. */
 static void put_question(const rui_far *f, const char *method, double margin, ru_json *j)
 {
     const rui_far_size *z = f->size;
@@ -160,7 +160,7 @@ static void put_question(const rui_far *f, const char *method, double margin, ru
     }
     ru_json_close(j);
     rui_far_put_prices(f, j);
-    ru_json_f64(j, "slo_s", (1 - margin) * rui_far_slo_s(f) - f->facts.cold_s);
+    ru_json_f64(j, "slo_s", (1 - margin) * rui_far_slo_s(f) - f->facts.delay_s);
     ru_json_str(j, "per", "request");
     ru_json_str(j, "keep", "class");
     ru_json_i64(j, "buffers_max", f->opt->buffers_max < z->n ? f->opt->buffers_max : z->n);
