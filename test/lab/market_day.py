@@ -67,7 +67,13 @@ for line in open(sys.argv[2]):
         cost += price(s)
     elif what == "renew" and found[1] in held:
         held[found[1]][3] = True
-said = re.search(r"nodes of markets have cost it ([0-9.e+-]+) USD, predicted ([0-9.e+-]+)", open(sys.argv[3]).read())
+told = open(sys.argv[3]).read()
+for lease, left in re.findall(r"spot(\d+) costs .* of which (\d+) min are left", told):  # it was asked after the last event
+    if lease in held:
+        last = max(last, held[lease][1] + HOUR - 60 * int(left))
+hours_until(last)
+cost -= sum(paid * max(begin + HOUR - last, 0) / HOUR for _, begin, paid, _ in held.values())  # what is left of hours that run
+said = re.search(r"nodes of markets have cost it ([0-9.e+-]+) USD, predicted ([0-9.e+-]+)", told)
 if said is None:
     sys.exit("explain tells no cost")
 print(f"{evicted} nodes were evicted, {bulk} times some of them at once, {refunded:.2f} USD refunded; "
