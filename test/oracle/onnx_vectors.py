@@ -274,6 +274,11 @@ def regions():
         [rng.rand(9, 2) * 20 - 3, rng.rand(9, 2) * 30 + 4], 1).astype(F32), np.zeros(9, np.int64)],
            version=16, mode="max", sampling_ratio=2, **std)
     vector("roialign_f64", "RoiAlign", [x.astype(F64), rois.astype(F64), image], version=16, **std)
+    rows = np.concatenate([image[:, None].astype(F32), rois], 1)
+    for shape in ((1, 1), (3, 5), (7, 7), (9, 2)):
+        for scale in (1., .75, 1 / 16):
+            vector(f"roipool_{shape[0]}_{shape[1]}_{scale}", "MaxRoiPool", [x, rows], version=1,
+                   domain="", pooled_shape=list(shape), spatial_scale=scale)
 
 
 def unpools():

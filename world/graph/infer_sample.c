@@ -56,6 +56,13 @@ ru_status rui_shape_roialign(const rui_infer *c)
     int64_t ratio = ru_node_int(&c->n, RU_ATTR_sampling_ratio, 0);
     int64_t high = ru_node_int(&c->n, RU_ATTR_output_height, 1);
     int64_t wide = ru_node_int(&c->n, RU_ATTR_output_width, 1);
+    uint32_t n;
+    const int64_t *pooled = ru_node_ints(&c->n, RU_ATTR_pooled_shape, &n);
+    if (pooled != NULL && n != 2) {
+        return rui_infer_fail(c, "attribute pooled_shape must have 2 entries");
+    }
+    high = pooled != NULL ? pooled[0] : high;
+    wide = pooled != NULL ? pooled[1] : wide;
     if (ratio > RATIO_MAX || high > SIDE_MAX || wide > SIDE_MAX) {
         return rui_infer_fail(c, "expected a sampling_ratio of at most %d, sides of at most %d",
                               RATIO_MAX, SIDE_MAX);

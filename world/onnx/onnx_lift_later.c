@@ -1,5 +1,5 @@
 /* What opsets after 21 say more than the graph's: new operators as standard ones, new attributes.
- * AffineGrid, of opset 20, as standard ones too.
+ * AffineGrid, of opset 20, as standard ones too, and MaxRoiPool of all opsets.
  *
  * Source: Changelog.md of the ONNX project, opsets 22 to 28. Most rows there only add element
  * types. */
@@ -252,11 +252,50 @@ static ru_status affine_grid(rui_lift *l, ru_err *err)
     return two(l, RU_OP_Reshape, grid, images, l->out, err);
 }
 
+/* Columns [from, to) of a table. */
+static ru_status columns_of(rui_lift *l, ru_value_id table, int64_t from, int64_t to,
+                            ru_value_id *out, ru_err *err)
+{
+    const int64_t axis = 1;
+    ru_value_id in[4] = {table};
+    RU_TRY(rui_lift_const_i64s(l, &from, 1, &in[1], err));
+    RU_TRY(rui_lift_const_i64s(l, &to, 1, &in[2], err));
+    RU_TRY(rui_lift_const_i64s(l, &axis, 1, &in[3], err));
+    return rui_lift_node(l, RU_OP_Slice, in, 4, NULL, 0, out, err);
+}
+
+/* A row of the regions is (image, x1, y1, x2, y2): RoiAlign with a pooled_shape, which takes images
+ * as a list of their own. */
+static ru_status max_roi_pool(rui_lift *l, ru_err *err)
+{
+    RU_TRY(inputs_are(l, 2, err));
+    const rui_onnx_attr *shape = rui_lift_take(l, "pooled_shape");
+    const ru_type *rois = rui_lift_type(l, 1);
+    bool five = rois == NULL ||
+                (rois->rank == 2 && (rois->dims[1] == 5 || ru_dim_is_symbolic(rois->dims[1])));
+    if (shape == NULL || shape->type != RUI_ONNX_INTS || shape->n != 2 || !five) {
+        return RU_FAIL(err, RU_E_DATA, "expected regions [R, 5] and a pooled_shape of 2 integers");
+    }
+    const ru_attr attrs[] = {
+        {.key = RU_ATTR_pooled_shape, .kind = RU_ATTR_INTS, .n = 2, .u.is = shape->is},
+        {.key = RU_ATTR_spatial_scale,
+         .kind = RU_ATTR_FLOAT,
+         .n = 1,
+         .u.f = float_take(l, "spatial_scale", 1)}};
+    ru_value_id in[3] = {l->in[0]};
+    RU_TRY(columns_of(l, l->in[1], 1, 5, &in[1], err));
+    RU_TRY(columns_of(l, l->in[1], 0, 1, &in[2], err));
+    RU_TRY(shaped(l, RU_OP_Reshape, in[2], (const int64_t[]){-1}, 1, &in[2], err));
+    RU_TRY(cast(l, in[2], RU_I64, &in[2], err));
+    return rui_lift_node(l, RU_OP_RoiAlign, in, 3, attrs, RU_ARRAY_LEN(attrs), l->out, err);
+}
+
 static const struct {
     const char *op;
     ru_status (*fn)(rui_lift *l, ru_err *err);
 } rows[] = {
     {"AffineGrid", affine_grid},
+    {"MaxRoiPool", max_roi_pool},
     {"RMSNormalization", rms_normalization},
     {"SwiGLU", swiglu},
     {"Swish", swish},

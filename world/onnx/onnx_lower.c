@@ -426,6 +426,14 @@ static ru_status resize(low *l)
     return attrs == NULL ? full(l) : put_node(l, RU_OP_Resize, 4, 1, attrs, n);
 }
 
+static ru_status roi(low *l)
+{
+    return ru_node_attr(l->n, RU_ATTR_pooled_shape) == NULL
+               ? keep(l)
+               : refuse(l, "was MaxRoiPool, which is read but not written; use the model's own "
+                           "file");
+}
+
 static const struct {
     ru_op op;
     lower_fn fn;
@@ -458,6 +466,7 @@ static const struct {
     {RU_OP_GroupNormalization, since_21},
     {RU_OP_Pad, pad},
     {RU_OP_Resize, resize},
+    {RU_OP_RoiAlign, roi},
     {RU_OP_Cast, cast},
 };
 

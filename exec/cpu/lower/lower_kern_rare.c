@@ -1,8 +1,10 @@
-/* Ops that few networks have: regions of images (RoiAlign), images from the places of their maxima
- * (MaxUnpool), determinants. */
+/* Ops that few networks have: regions of images (RoiAlign, MaxRoiPool), images from the places of
+ * their maxima (MaxUnpool), determinants. */
 #include "exec/cpu/kern/numbers.h"
 #include "exec/cpu/lower/lower_kern_index.h"
 #include "exec/cpu/ref/roi.h"
+
+#include <float.h>
 
 /* -- regions -------------------------------------------------------------------------------------
  *
@@ -197,6 +199,78 @@ static void roi_part(const void *state, void *const *bufs, int64_t begin, int64_
     }
 }
 
+/* First and last + 1 of each bin, of both axes one after the other. */
+typedef struct box_bins {
+    int32_t *from[2], *to[2];
+    float *line; /* [width] the largest of each column of a row of bins */
+} box_bins;
+
+static box_bins box_bins_of(const roi_state *s, const rui_roi_box *box, void *own)
+{
+    int32_t *at = own;
+    box_bins t;
+    for (int d = 0; d < 2; d++) {
+        t.from[d] = at;
+        t.to[d] = at + s->how.pooled[d];
+        at += 2 * s->how.pooled[d];
+        for (int64_t b = 0; b < s->how.pooled[d]; b++) {
+            int64_t from, to;
+            rui_roi_bin(&box[d], b, &from, &to);
+            t.from[d][b] = (int32_t)from;
+            t.to[d][b] = (int32_t)to;
+        }
+    }
+    t.line = (float *)(void *)at;
+    return t;
+}
+
+/* One row of bins of a channel: down first, whole rows side by side, then across. */
+static void box_row(const roi_state *s, const box_bins *t, const float *x, int64_t bin, float *y)
+{
+    const int64_t wide = s->how.pooled[1], from = t->from[1][0], n = t->to[1][wide - 1] - from;
+    const int64_t y0 = t->from[0][bin], y1 = t->to[0][bin];
+    float *restrict line = t->line;
+    for (int64_t j = 0; j < n; j++) {
+        line[j] = -FLT_MAX;
+    }
+    for (int64_t i = y0; i < y1; i++) {
+        const float *restrict row = x + i * s->how.size[1] + from;
+        for (int64_t j = 0; j < n; j++) {
+            line[j] = row[j] > line[j] ? row[j] : line[j];
+        }
+    }
+    for (int64_t b = 0; b < wide; b++) {
+        const int64_t x0 = t->from[1][b] - from, x1 = t->to[1][b] - from;
+        float most = -FLT_MAX;
+        for (int64_t j = x0; j < x1; j++) {
+            most = line[j] > most ? line[j] : most;
+        }
+        y[b] = y0 < y1 && x0 < x1 ? most : 0;
+    }
+}
+
+/* bufs: x rois images y work */
+static void box_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
+{
+    const roi_state *s = state;
+    const int64_t *pooled = s->how.pooled, plane = s->how.size[0] * s->how.size[1];
+    for (int64_t i = begin; i < end; i++) {
+        int64_t roi = i / s->blocks, c0 = i % s->blocks * CHANNELS;
+        int64_t c1 = c0 + CHANNELS < s->channels ? c0 + CHANNELS : s->channels;
+        const float *at = (const float *)bufs[1] + 4 * roi;
+        const double wide[4] = {(double)at[0], (double)at[1], (double)at[2], (double)at[3]};
+        rui_roi_box box[2];
+        rui_roi_boxes(&s->how, wide, box);
+        const box_bins t = box_bins_of(s, box, own);
+        const float *x =
+            (const float *)bufs[0] + ((const int64_t *)bufs[2])[roi] * s->channels * plane;
+        float *y = (float *)bufs[3] + roi * s->channels * pooled[0] * pooled[1];
+        for (int64_t k = c0 * pooled[0]; k < c1 * pooled[0]; k++) {
+            box_row(s, &t, x + k / pooled[0] * plane, k % pooled[0], y + k * pooled[1]);
+        }
+    }
+}
+
 static ru_status roi_run(void *state, void *const *bufs, const rui_run *run)
 {
     const roi_state *s = state;
@@ -204,9 +278,27 @@ static ru_status roi_run(void *state, void *const *bufs, const rui_run *run)
         rui_roi_axis axes[2];
         RU_TRY(axes_of(s, bufs, r, axes, run->err));
     }
-    rui_kern_for_own(run, roi_part, s, bufs, s->rois * s->blocks, 1, bufs[4],
-                     s->units * (int64_t)sizeof(float));
+    rui_kern_for_own(run, s->how.whole ? box_part : roi_part, s, bufs, s->rois * s->blocks, 1,
+                     bufs[4], s->units * (int64_t)sizeof(float));
     return RU_OK;
+}
+
+/* Units of 4 bytes that a thread needs. */
+static double units_of(roi_state *s)
+{
+    const rui_roi_how *h = &s->how;
+    if (h->whole) {
+        return 2.0 * (double)(h->pooled[0] + h->pooled[1]) + (double)h->size[1];
+    }
+    int64_t side = h->size[0] > h->size[1] ? h->size[0] : h->size[1];
+    double units = 2.0 * (double)side + (double)h->size[1] + RU_KERN_ROI_LINE;
+    for (int d = 0; d < 2; d++) {
+        int64_t all = h->size[d], few = 2 * h->ratio;
+        s->room[d] = (h->ratio > 0 && few < all ? few : all) * (h->most ? 2 : 1) + 1;
+        units += (double)h->pooled[d] * (1.0 + 2.0 * (double)s->room[d]);
+    }
+    s->bins = (h->pooled[1] + RU_KERN_ROI_BINS - 1) / RU_KERN_ROI_BINS * RU_KERN_ROI_BINS;
+    return units + 2.0 * (double)s->bins * (double)s->room[1];
 }
 
 /* RoiAlign(x, rois, batch_indices) */
@@ -224,16 +316,7 @@ ru_status rui_lower_kern_roi(rui_low *lo, const ru_node *n, ru_err *err)
                       .rois = y->dims[0],
                       .channels = y->dims[1],
                       .blocks = (y->dims[1] + CHANNELS - 1) / CHANNELS};
-    int64_t side = x->dims[2] > x->dims[3] ? x->dims[2] : x->dims[3];
-    double units = 2.0 * (double)side + (double)x->dims[3] + RU_KERN_ROI_LINE;
-    for (int d = 0; d < 2; d++) {
-        const rui_roi_how *h = &made.how;
-        int64_t all = h->size[d], few = 2 * h->ratio;
-        made.room[d] = (h->ratio > 0 && few < all ? few : all) * (h->most ? 2 : 1) + 1;
-        units += (double)h->pooled[d] * (1.0 + 2.0 * (double)made.room[d]);
-    }
-    made.bins = (made.how.pooled[1] + RU_KERN_ROI_BINS - 1) / RU_KERN_ROI_BINS * RU_KERN_ROI_BINS;
-    units += 2.0 * (double)made.bins * (double)made.room[1];
+    double units = units_of(&made);
     roi_state *s = units * 4 > WORK_MAX ? NULL : rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return units * 4 > WORK_MAX ? RU_E_UNSUPPORTED : rui_done(lo);

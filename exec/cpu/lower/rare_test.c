@@ -411,6 +411,29 @@ static void regions_of_many_bins(void **state)
     }
 }
 
+/* Bins of whole elements: of one element, shared ones, outside, turned around, of NaN and of
+ * nothing that is larger than minus infinity. */
+static void regions_of_whole_elements(void **state)
+{
+    (void)state;
+    static const float rois[] = {0,  0, 69,   20, 3.5f, 2,  40,  17, -9, -4,  22,   30,  50, 5,
+                                 53, 9, 80,   3,  90,   20, 5,   6,  5,  6,   60,   18,  2,  1,
+                                 0,  0, 2e9f, 7,  NAN,  1,  NAN, 9,  0,  .5f, 1.5f, 2.5f};
+    static const int64_t images[] = {1, 0, 1, 0, 0, 1, 1, 0, 0, 1};
+    static const int64_t shapes[][2] = {{7, 7}, {1, 1}, {3, 40}, {30, 2}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 2; k++) {
+        net t;
+        net_init(&t);
+        const ru_attr attrs[] = {RU_AIS(pooled_shape, shapes[k / 2], 2),
+                                 RU_AF(spatial_scale, k % 2 == 0 ? 1.0 : 0.5625), RU_A_END};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_RoiAlign, input(&t, "x", T(F32, 2, 67, 21, 70)),
+                                     ru_build_const(&t.b, T(F32, 10, 4), rois),
+                                     ru_build_const(&t.b, T(I64, 10), images), attrs);
+        ru_build_output(&t.b, y, "y");
+        fast_and_right(&t, 0, "regions of whole elements");
+    }
+}
+
 /* Parts of few lines that are joined and cut, each by all threads. */
 static void parts_of_few_lines(void **state)
 {
@@ -436,8 +459,8 @@ static void parts_of_few_lines(void **state)
 }
 
 RU_TESTS(exec_rare, cmocka_unit_test(bytes_beside_one), cmocka_unit_test(parts_of_few_lines),
-         cmocka_unit_test(regions_of_many_bins), cmocka_unit_test(diagonals_in_einsum),
-         cmocka_unit_test(columns_become_images), cmocka_unit_test(columns_far_apart),
-         cmocka_unit_test(samples_of_images), cmocka_unit_test(samples_nowhere),
-         cmocka_unit_test(fourier_of_many_lengths), cmocka_unit_test(peepholes),
-         cmocka_unit_test(scales_of_blocks))
+         cmocka_unit_test(regions_of_many_bins), cmocka_unit_test(regions_of_whole_elements),
+         cmocka_unit_test(diagonals_in_einsum), cmocka_unit_test(columns_become_images),
+         cmocka_unit_test(columns_far_apart), cmocka_unit_test(samples_of_images),
+         cmocka_unit_test(samples_nowhere), cmocka_unit_test(fourier_of_many_lengths),
+         cmocka_unit_test(peepholes), cmocka_unit_test(scales_of_blocks))

@@ -3,6 +3,7 @@
 #include "exec/cpu/ref/ref_conv_impl.h"
 #include "exec/cpu/ref/roi.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -241,6 +242,22 @@ static double pool_bin(const rui_roi_axis *axes, int64_t high, int64_t wide, con
     return most ? p.most : p.sum / (count > 1 ? count : 1);
 }
 
+/* No element: 0. What is not a number is no maximum, and neither is minus infinity. */
+static double largest(const rui_roi_box *axes, int64_t high, int64_t wide, const double *x)
+{
+    int64_t y0, y1, x0, x1;
+    rui_roi_bin(&axes[0], high, &y0, &y1);
+    rui_roi_bin(&axes[1], wide, &x0, &x1);
+    double most = axes->single ? -(double)FLT_MAX : -DBL_MAX;
+    for (int64_t i = y0; i < y1; i++) {
+        const double *row = x + i * (int64_t)axes[1].size;
+        for (int64_t j = x0; j < x1; j++) {
+            most = row[j] > most ? row[j] : most;
+        }
+    }
+    return y0 < y1 && x0 < x1 ? most : 0;
+}
+
 ru_status rui_ref_RoiAlign(const ru_ref_call *c, ru_err *err)
 {
     const ru_type *tx = &c->in[0].type, *ty = &c->out[0].type;
@@ -254,11 +271,14 @@ ru_status rui_ref_RoiAlign(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_zeros(c, rui_ref_count(ty), &y, err));
     for (int64_t r = 0; r < ty->dims[0]; r++) {
         rui_roi_axis axes[2];
+        rui_roi_box box[2];
         RU_TRY(rui_roi_make(&how, r, rois + 4 * r, image[r], axes, err));
+        rui_roi_boxes(&how, rois + 4 * r, box);
         for (int64_t k = 0; k < ty->dims[1] * bins; k++) {
             int64_t ch = k / bins, high = k % bins / ty->dims[3], wide = k % ty->dims[3];
             const double *from = x + (image[r] * tx->dims[1] + ch) * plane;
-            y[r * ty->dims[1] * bins + k] = axes[0].nowhere || axes[1].nowhere
+            y[r * ty->dims[1] * bins + k] = how.whole ? largest(box, high, wide, from)
+                                            : axes[0].nowhere || axes[1].nowhere
                                                 ? (double)NAN
                                                 : pool_bin(axes, high, wide, from, how.most);
         }

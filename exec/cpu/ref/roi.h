@@ -1,4 +1,5 @@
-/* Where the samples of regions lie (RoiAlign), for the reference and for the vector kernels.
+/* Where the samples of regions lie (RoiAlign), and their bins of whole elements (MaxRoiPool, which
+ * is RoiAlign with a pooled_shape), for the reference and for the vector kernels.
  *
  * A region is `pooled` bins along an axis, a bin `grid` samples. Which elements a sample reads, and
  * how many samples there are, depends on the last bit: places are computed in f32 where regions
@@ -15,6 +16,7 @@
 
 typedef struct rui_roi_how {
     bool single, half, most; /* f32; begins half an element earlier; maximum instead of mean */
+    bool whole;              /* the largest of whole elements: MaxRoiPool */
     int64_t ratio;           /* samples of a bin along an axis; 0: one an element */
     int64_t images, size[2], pooled[2];
     double scale;
@@ -41,6 +43,7 @@ static inline rui_roi_how rui_roi_how_of(const ru_node *n, const ru_type *x, con
         .single = rois != RU_F64,
         .half = strcmp(from, "half_pixel") == 0,
         .most = strcmp(ru_node_str(n, RU_ATTR_mode, "avg"), "max") == 0,
+        .whole = ru_node_attr(n, RU_ATTR_pooled_shape) != NULL,
         .ratio = ru_node_int(n, RU_ATTR_sampling_ratio, 0),
         .images = x->dims[0],
         .size = {x->dims[2], x->dims[3]},
@@ -83,6 +86,38 @@ static inline ru_status rui_roi_make(const rui_roi_how *h, int64_t r, const doub
                                  .bin = bin};
     }
     return RU_OK;
+}
+
+/* One axis of a region of whole elements: bin b begins b * bin after the first one. */
+typedef struct rui_roi_box {
+    bool single;
+    double first, bin, size;
+} rui_roi_box;
+
+/* Ends are rounded, and the last element belongs to the region: there is always one. */
+static inline void rui_roi_boxes(const rui_roi_how *h, const double *roi, rui_roi_box *axes)
+{
+    const double far = 1073741824.0; /* outside of every image */
+    for (uint32_t d = 0; d < 2; d++) {
+        double first = round(rui_roi_round(h->single, roi[1 - d] * h->scale));
+        double last = round(rui_roi_round(h->single, roi[3 - d] * h->scale));
+        first = first > -far ? fmin(first, far) : -far;
+        last = last > -far ? fmin(last, far) : -far;
+        double span = rui_roi_round(h->single, fmax(last - first + 1, 1));
+        axes[d] = (rui_roi_box){.single = h->single,
+                                .first = first,
+                                .bin = rui_roi_round(h->single, span / (double)h->pooled[d]),
+                                .size = (double)h->size[d]};
+    }
+}
+
+/* Elements [*from, *to) of a bin: those that it touches, of the image. */
+static inline void rui_roi_bin(const rui_roi_box *a, int64_t bin, int64_t *from, int64_t *to)
+{
+    double low = a->first + floor(rui_roi_round(a->single, (double)bin * a->bin));
+    double high = a->first + ceil(rui_roi_round(a->single, (double)(bin + 1) * a->bin));
+    *from = (int64_t)(low < 0 ? 0 : fmin(low, a->size));
+    *to = (int64_t)(high < 0 ? 0 : fmin(high, a->size));
 }
 
 /* Samples [*i0, *i1) of a bin: all, or of very many those that may lie inside and one before them
