@@ -76,6 +76,7 @@ typedef struct ru_coll_schedule {
     uint32_t n_ranks, n_blocks, root;
     const uint32_t *begin;     /* [n_ranks + 1] steps of rank r: [begin[r], begin[r+1]) */
     const ru_coll_step *steps; /* [begin[n_ranks]] */
+    const bool *idle; /* [n_ranks] their blocks are zeros, which a sum may leave out; NULL: none */
 } ru_coll_schedule;
 
 /* Element range of a block range: the first element of block b of n_blocks. */

@@ -76,6 +76,9 @@ static ru_status check_in(const ru_coll_in *in, ru_err *err)
                        ru_coll_algo_name(in->algo));
     }
     bool nested = in->algo == RU_ALGO_HIERARCHY;
+    if (in->idle != NULL && (!nested || in->op != RU_COLL_ALL_REDUCE)) {
+        return RU_FAIL(err, RU_E_ARG, "only the all-reduce of a star may have idle ranks");
+    }
     if (nested && (in->leaders == RU_ALGO_HIERARCHY || !ru_plan_coll_does(in->leaders, in->op))) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "%s cannot be done by %s among leaders: choose another algorithm",
@@ -156,9 +159,12 @@ static ru_status prepare(const ru_coll_in *in, ru_arena *out, question *q, ru_er
     if (algo == RU_ALGO_HIERARCHY) {
         RU_TRY(find_hosts(in, out, &q->hosts, err));
         n = q->hosts.n_leaders;
+        if (in->idle != NULL && (n > 1 || in->idle[in->root])) {
+            return RU_FAIL(err, RU_E_ARG, "only a star whose hub adds may have idle ranks");
+        }
         algo = in->leaders;
     }
-    q->n_blocks = count_blocks(in->op, algo, n);
+    q->n_blocks = in->idle != NULL ? RU_COLL_IDLE_BLOCKS : count_blocks(in->op, algo, n);
     return RU_OK;
 }
 
@@ -172,6 +178,7 @@ static uint32_t write_rank(const question *q, uint32_t rank, ru_coll_step *steps
     }
     if (in->algo == RU_ALGO_HIERARCHY) {
         l.me = rank;
+        l.idle = in->idle;
         rui_coll_hierarchy(&l, &q->hosts, algos[in->leaders].build);
         return l.at;
     }
@@ -202,7 +209,8 @@ static ru_coll_schedule schedule_of(const question *q, const uint32_t *begin,
                               .n_blocks = q->n_blocks,
                               .root = is_rooted(q->in->op) ? q->in->root : 0,
                               .begin = begin,
-                              .steps = steps};
+                              .steps = steps,
+                              .idle = q->in->idle};
 }
 
 ru_status ru_plan_coll(const ru_coll_in *in, ru_arena *out, ru_coll_schedule *s, ru_err *err)

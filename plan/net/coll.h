@@ -18,7 +18,11 @@ typedef struct ru_coll_in {
                                all-reduce as well */
     const uint16_t *host;   /* [n_ranks] host of each rank for HIERARCHY; NULL: all on one */
     ru_coll_algo leaders;   /* HIERARCHY: what the leaders run among themselves; RING by default */
+    const bool *idle;       /* [n_ranks] HIERARCHY, all-reduce: ranks with nothing to add, as the
+                               schedule has it; one of 64 blocks of theirs says that they began */
 } ru_coll_in;
+
+enum { RU_COLL_IDLE_BLOCKS = 64 };
 
 /* Does `algo` do `op`?
  *

@@ -10,7 +10,7 @@
  *    expression is a rank's own block or the sum of two expressions. Equal expressions have one
  *    number, whatever the order of two operands, because IEEE addition does not depend on it: ranks
  *    with equal numbers hold the same bits. A sum is complete when a walk through its expression
- *    meets every rank once.
+ *    meets every rank once; it may leave out idle ones.
  *
  * Memory grows with steps and ranks, never with their product, so that every member of a large
  * group can check the schedule that it is about to use. */
@@ -435,7 +435,8 @@ static ru_status judge_progress(judge *j, ru_err *err)
 
 /* Expression v: the own block of rank v when v < n_ranks, else the sum of two others. */
 typedef struct sums {
-    uint32_t n_ranks;
+    uint32_t n_ranks, n_busy; /* busy: not idle */
+    const bool *idle;
     uint32_t *left, *right; /* [sums_max] operands, left <= right */
     uint32_t n_sums;        /* of this block */
     uint32_t *table, mask;  /* places of sums by their operands */
@@ -464,7 +465,7 @@ static uint32_t plus(sums *k, uint32_t a, uint32_t b)
     return k->n_ranks + k->n_sums++;
 }
 
-/* How many ranks the expression holds; *twice: one of them, or more, is in it twice. */
+/* How many busy ranks the expression holds; *twice: one of them, or more, is in it twice. */
 static uint32_t ranks_in(sums *k, uint32_t v, bool *twice)
 {
     uint32_t ranks = 0, n = 0;
@@ -475,7 +476,7 @@ static uint32_t ranks_in(sums *k, uint32_t v, bool *twice)
     while (n > 0) {
         v = k->todo[--n];
         if (v < k->n_ranks) {
-            ranks++;
+            ranks += k->idle == NULL || !k->idle[v] ? 1 : 0;
             continue;
         }
         const uint32_t parts[2] = {k->left[v - k->n_ranks], k->right[v - k->n_ranks]};
@@ -566,7 +567,7 @@ static uint32_t in_rank_order(sums *k)
 static ru_status judge_sum(const judge *j, sums *k, uint32_t r, uint32_t block, ru_err *err)
 {
     bool twice;
-    if (ranks_in(k, k->mine[r], &twice) < k->n_ranks) {
+    if (ranks_in(k, k->mine[r], &twice) < k->n_busy) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: the sum misses a rank", r, block);
     }
     if (twice && j->s->op != RU_COLL_BARRIER) {
@@ -646,7 +647,10 @@ static ru_status judge_sums(judge *j, uint32_t part, uint32_t n_parts, ru_err *e
     for (uint32_t i = 0; i < j->n; i++) {
         sums_max += adds(s->steps[i].kind) ? 1 : 0;
     }
-    sums k = {.n_ranks = s->n_ranks};
+    sums k = {.n_ranks = s->n_ranks, .n_busy = s->n_ranks, .idle = s->idle};
+    for (uint32_t r = 0; s->idle != NULL && r < s->n_ranks; r++) {
+        k.n_busy -= s->idle[r] ? 1 : 0;
+    }
     int64_t all = (int64_t)s->n_ranks + sums_max;
     k.left = RU_NEW(j->scratch, uint32_t, sums_max);
     k.right = RU_NEW(j->scratch, uint32_t, sums_max);

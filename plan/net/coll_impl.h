@@ -26,7 +26,8 @@ typedef struct rui_coll_list {
     uint32_t turn;       /* real rank = (rank + turn) % n, then through map */
     const uint16_t *map; /* [n] NULL: itself */
     uint32_t n_blocks;
-    uint32_t tag; /* added to every tag */
+    uint32_t tag;     /* added to every tag */
+    const bool *idle; /* [n] as in ru_coll_in */
 } rui_coll_list;
 
 /* One step with rank `peer` of the algorithm. */

@@ -682,6 +682,47 @@ static void test_large_corruptions_are_refused(void **state)
     close(&f);
 }
 
+/* Stars with idle ranks: their sums hold the others, and where one of those is left out the judge
+ * sees it. */
+static void test_idle_ranks_are_left_out(void **state)
+{
+    (void)state;
+    fixture f;
+    open(&f);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 6);
+    for (uint32_t turn = 0; turn < 400; turn++) {
+        ru_arena_mark mark = ru_arena_mark_get(&f.out);
+        uint32_t n = 2 + turn % 8, root = ru_rng_below(&rng, n);
+        bool idle[16] = {0};
+        int64_t sum = 0;
+        for (uint32_t r = 0; r < n; r++) {
+            idle[r] = r != root && ru_rng_below(&rng, 2) == 0;
+            sum += idle[r] ? 0 : 1000 * (int64_t)(r + 1);
+        }
+        const ru_coll_in in = {.algo = RU_ALGO_HIERARCHY, .n_ranks = n, .root = root, .idle = idle};
+        ru_coll_schedule s = plan_of(&f, &in);
+        assert_same_list(&f, &in, &s);
+        machine m;
+        machine_init(&m, &s, &f.out);
+        for (uint32_t i = 0; i < n * s.n_blocks; i++) {
+            m.mine[i] = idle[i / s.n_blocks] ? 0 : 1000 * (int64_t)(i / s.n_blocks + 1);
+        }
+        assert_true(machine_run(&m, &rng, &f.out));
+        for (uint32_t i = 0; i < n * s.n_blocks; i++) {
+            assert_true(m.mine[i] == sum);
+        }
+        for (uint32_t r = 0; r < n; r++) {
+            bool was = idle[r];
+            idle[r] = false;
+            assert_int_equal(ru_plan_coll_check(&s, &f.scratch, NULL),
+                             was ? RU_E_INFEASIBLE : RU_OK);
+            idle[r] = was;
+        }
+        ru_arena_rewind(&f.out, mark);
+    }
+    close(&f);
+}
+
 /* A full arena is RU_E_LIMIT at whatever allocation, in the planner and in the judge. */
 static void test_full_arena_is_a_limit(void **state)
 {
@@ -745,5 +786,6 @@ RU_TESTS(plan_coll, cmocka_unit_test(test_all_up_to_17_ranks), cmocka_unit_test(
          cmocka_unit_test(test_large_hierarchies_are_proved),
          cmocka_unit_test(test_large_corruptions_are_refused),
          cmocka_unit_test(test_corruptions_are_refused),
+         cmocka_unit_test(test_idle_ranks_are_left_out),
          cmocka_unit_test(test_two_wrong_steps_are_refused), cmocka_unit_test(test_bad_questions),
          cmocka_unit_test(test_full_arena_is_a_limit), cmocka_unit_test(test_names_and_print))

@@ -3,6 +3,8 @@
  * Source: thakur-2005; sanders-2009 for the two trees: rank 0 is the root outside of both, the
  * others carry labels 1..m in order; a rank that is a leaf of one tree is an inner node of the
  * other, so that both together keep every link busy both ways. */
+#include <stddef.h>
+
 #include "plan/net/coll_impl.h"
 
 typedef struct place {
@@ -121,12 +123,20 @@ void rui_coll_double_tree(rui_coll_list *l)
 
 enum { TAG_TO_LEADER = 0, TAG_FROM_LEADER = 1, TAG_LEADERS = 2 };
 
+/* What a rank sends up: all blocks. Of one that is idle the last, which is never empty: who gets
+ * the sum has begun. */
+static void step_up(rui_coll_list *l, ru_coll_step_kind kind, uint32_t from, uint32_t peer)
+{
+    uint32_t first = l->idle != NULL && l->idle[from] ? l->n_blocks - 1 : 0;
+    rui_coll_step(l, kind, peer, TAG_TO_LEADER, first, l->n_blocks - first);
+}
+
 void rui_coll_hierarchy(rui_coll_list *l, const rui_hosts *hosts, void (*leaders)(rui_coll_list *))
 {
     uint32_t leader = hosts->leader_of[l->me];
     if (leader != l->me) {
         if (goes_up(l->op)) {
-            rui_coll_step(l, RU_COLL_SEND, leader, TAG_TO_LEADER, 0, l->n_blocks);
+            step_up(l, RU_COLL_SEND, l->me, leader);
         }
         if (goes_down(l->op)) {
             rui_coll_step(l, RU_COLL_RECV, leader, TAG_FROM_LEADER, 0, l->n_blocks);
@@ -135,7 +145,7 @@ void rui_coll_hierarchy(rui_coll_list *l, const rui_hosts *hosts, void (*leaders
     }
     for (uint32_t r = 0; r < l->n && goes_up(l->op); r++) {
         if (r != l->me && hosts->leader_of[r] == leader) {
-            rui_coll_step(l, RU_COLL_REDUCE_RECV, r, TAG_TO_LEADER, 0, l->n_blocks);
+            step_up(l, RU_COLL_REDUCE_RECV, r, r);
         }
     }
     rui_coll_list among = *l;

@@ -427,9 +427,10 @@ RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *
 /* Hosts of a near view: their number, and the most members of one. */
 uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
 /* This rank's schedule of an all-reduce in the view; proved for views that can be. root: the hub of
- * a star, else 0. */
+ * a star, else 0. served: a star whose other members without a share have nothing to add. */
 RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, uint32_t root,
-                                      ru_arena *arena, const ru_coll_schedule **out, ru_err *err);
+                                      bool served, ru_arena *arena, const ru_coll_schedule **out,
+                                      ru_err *err);
 /* Of the bytes of a sum, those of chunks under way at one time. */
 int64_t rui_el_lanes_bytes(const ru_coll_choice *c, int64_t size_bytes);
 /* Leader, with the choices of the view: has the channel room for the sums of two steps? */

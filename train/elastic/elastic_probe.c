@@ -215,7 +215,7 @@ static ru_status declare(ru_elastic *e, uint32_t n_buckets, ru_coll_bucket *buck
     for (uint32_t b = 0; b < n_buckets; b++) {
         uint32_t a = b / SIZES, k = b % SIZES;
         if (k == 0) {
-            RU_TRY(rui_el_schedule(e, algos[a], 0, arena, &schedules[b], err));
+            RU_TRY(rui_el_schedule(e, algos[a], 0, false, arena, &schedules[b], err));
         } else {
             schedules[b] = schedules[b - 1];
         }

@@ -2,6 +2,7 @@
  *
  *   worker   gradients of a bucket --> its server: adds them by rank of the workers
  *   server   the sum --> every member, small ranks first: the order in which the next step reads
+ *   who computes nothing sends a sixty-fourth of its zeros: it has begun (plan/net/coll.h)
  *
  * The leader computes, since it measures and plans; of the others that hold the whole state the
  * oldest serve, as many as the job asks for. Servers hold and update all parameters as everybody
@@ -63,7 +64,7 @@ static void share_buckets(ru_elastic *e)
 /* -- memory -------------------------------------------------------------------------------------
  */
 
-/* What all others send of the chunks under way stands aside until it is added in their order. */
+/* What workers send of the chunks under way stands aside until it is added in their order. */
 ru_status rui_el_servers_fit(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_err *err)
 {
     int64_t bytes[RUI_EL_PROBED_MAX] = {0};
@@ -73,7 +74,8 @@ ru_status rui_el_servers_fit(ru_elastic *e, const ru_elastic_part *parts, uint32
     for (uint32_t b = 0; b < n; b++) {
         rui_el_member *m = &e->v.at[next_server(e, parts[b].size_bytes, bytes)];
         int64_t once = rui_el_lanes_bytes(&e->v.choice[b], parts[b].size_bytes);
-        m->aside_said_bytes += once * (e->v.n - 1);
+        uint32_t idle = e->v.n > e->v.workers ? e->v.n - 1 - e->v.workers : 0;
+        m->aside_said_bytes += once * e->v.workers + once * idle / RU_COLL_IDLE_BLOCKS;
     }
     for (uint32_t i = 0; i < e->v.n; i++) {
         const rui_el_member *m = &e->v.at[i];
@@ -82,7 +84,7 @@ ru_status rui_el_servers_fit(ru_elastic *e, const ru_elastic_part *parts, uint32
                            "worker %u has %lld MiB of free memory, but a server that adds the "
                            "gradients of %u others needs %lld MiB; start fewer workers or raise "
                            "train.servers",
-                           m->number, (long long)(m->free_bytes >> 20), e->v.n - 1,
+                           m->number, (long long)(m->free_bytes >> 20), e->v.workers,
                            (long long)(m->aside_said_bytes >> 20));
         }
     }

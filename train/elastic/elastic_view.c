@@ -280,19 +280,27 @@ ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
     return RU_OK;
 }
 
-ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, uint32_t root, ru_arena *arena,
-                          const ru_coll_schedule **out, ru_err *err)
+ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, uint32_t root, bool served,
+                          ru_arena *arena, const ru_coll_schedule **out, ru_err *err)
 {
     ru_coll_schedule *s = RU_NEW(arena, ru_coll_schedule, 1);
     uint16_t *host = RU_NEW(arena, uint16_t, e->v.n);
-    if (s == NULL || host == NULL) {
+    bool *idle = RU_NEW(arena, bool, e->v.n);
+    if (s == NULL || host == NULL || idle == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a schedule");
     }
+    bool any = false;
     for (uint32_t i = 0; i < e->v.n; i++) {
         host[i] = e->v.at[i].host;
+        idle[i] = served && i != root && e->v.at[i].share.n == 0;
+        any = any || idle[i];
     }
-    ru_coll_in in = {
-        .op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .root = root, .host = host};
+    ru_coll_in in = {.op = RU_COLL_ALL_REDUCE,
+                     .algo = algo,
+                     .n_ranks = e->v.n,
+                     .root = root,
+                     .host = host,
+                     .idle = any ? idle : NULL};
     *out = s;
     /* Each member of a large view keeps only its own list. The oldest ones prove the schedule
      * together, its sums in parts: no sum is complete before all of them have opened the group. */
@@ -445,7 +453,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
         uint32_t root = e->v.servers > 0 ? e->reduce.buckets[b].root : 0;
         const ru_coll_schedule **s = &known[root > 0 ? RU_COLL_ALGOS + root : (uint32_t)c->algo];
         if (*s == NULL) {
-            RU_TRY(rui_el_schedule(e, c->algo, root, arena, s, err));
+            RU_TRY(rui_el_schedule(e, c->algo, root, e->v.servers > 0, arena, s, err));
         }
         schedules[b] = *s;
         e->reduce.buckets[b].leaves = has_leaves(e, c, e->reduce.buckets[b].part.size_bytes);
