@@ -5,7 +5,7 @@
 
 /* Shorter rows are staged: a call takes 10 ns, as long as 64 additions do. The rows of an operand
  * that are staged at a time stay in L1. */
-enum { SHORT_BYTES = 256, STAGE_BYTES = 4096 };
+enum { SHORT_BYTES = 256, STAGE_BYTES = 4096, LINE = 64 };
 
 /* Strides of `t` broadcast to `to` (rank r of `to`), 0 where it repeats. */
 static void broadcast_strides(const ru_type *t, const ru_type *to, int64_t *s)
@@ -99,17 +99,34 @@ static follow follows(const rui_spread *s, uint32_t k)
     return on ? FOLLOW_ON : same ? FOLLOW_SAME : FOLLOW_ANY;
 }
 
-#define FILL_ROWS(T)                                  \
-    do {                                              \
-        const T *x = from;                            \
-        T *y = into;                                  \
-        for (int64_t r = 0; r < rows; r++, x += by) { \
-            for (int64_t c = 0; c < cols; c++) {      \
-                *y++ = *x;                            \
-            }                                         \
-        }                                             \
-    } while (0);                                      \
-    break
+/* Eight bytes of the same number over and over. */
+static uint64_t word_of(const char *x, int64_t bytes)
+{
+    uint64_t word = 0;
+    switch (bytes) {
+    case 1:
+        return (uint8_t)*x * UINT64_C(0x0101010101010101);
+    case 2:
+        memcpy(&word, x, 2);
+        return word * UINT64_C(0x0001000100010001);
+    case 4:
+        memcpy(&word, x, 4);
+        return word << 32 | word;
+    default:
+        memcpy(&word, x, 8);
+        return word;
+    }
+}
+
+/* Whole lines, up to one past the end, where the next row or room comes: stores of one element each
+ * took longer than the division of 8 x 512 x 7 x 7 by channels. */
+static void fill_row(uint64_t word, char *into, int64_t bytes)
+{
+    const uint64_t line[LINE / 8] = {word, word, word, word, word, word, word, word};
+    for (int64_t c = 0; c < bytes; c += LINE) {
+        memcpy(into + c, line, sizeof line);
+    }
+}
 
 /* Rows `by` elements apart, one behind the other. */
 static void copy_rows(const void *from, int64_t by, int64_t step, void *into, int64_t rows,
@@ -123,18 +140,9 @@ static void copy_rows(const void *from, int64_t by, int64_t step, void *into, in
         memcpy((char *)into + r * cols * bytes, (const char *)from + r * by * bytes,
                (size_t)(cols * bytes));
     }
-    if (step == 1) {
-        return;
-    }
-    switch (bytes) {
-    case 1:
-        FILL_ROWS(uint8_t);
-    case 2:
-        FILL_ROWS(uint16_t);
-    case 4:
-        FILL_ROWS(uint32_t);
-    default:
-        FILL_ROWS(uint64_t);
+    for (int64_t r = 0; step != 1 && r < rows; r++) {
+        uint64_t word = word_of((const char *)from + r * by * bytes, bytes);
+        fill_row(word, (char *)into + r * cols * bytes, cols * bytes);
     }
 }
 
@@ -155,7 +163,7 @@ static void short_rows(const spread_call *c, void *const *bufs, int64_t begin, i
                        int64_t rows)
 {
     const rui_spread *s = c->s;
-    _Alignas(64) char stage[RUI_SPREAD_MAX][STAGE_BYTES];
+    _Alignas(64) char stage[RUI_SPREAD_MAX][STAGE_BYTES + LINE];
     follow how[RUI_SPREAD_MAX];
     int64_t step[RUI_SPREAD_MAX];
     void *at[RUI_SPREAD_MAX + 1];
