@@ -79,7 +79,11 @@ ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, const ru_tell *
         n += is_timed(&w->facts.transfers.at[i]);
     }
     if (n == 0) {
-        ru_text_put(out->text, "  predicted; `rubato predict --from --record` measures it\n");
+        ru_text_put(out->text,
+                    "  predicted, for parameters that are all asked for when a step begins; "
+                    "`rubato predict --from --record` measures it\n"
+                    "  sums from servers come as they are made, most of them before the "
+                    "step begins: `rubato explain RUN sums` shows when\n");
         return RU_OK;
     }
     put_efficiency(w, out);
