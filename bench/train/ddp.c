@@ -62,7 +62,8 @@ static const rate rates[] = {{"1 Gbit/s", "1gbit", 119.5e6},
                              {"transfers 1.5 x compute", NULL, 0}};
 
 #define TRANSFERS 1.5
-#define PAYLOAD   0.956 /* of a link's rate */
+#define PAYLOAD   0.956   /* of a link's rate */
+#define BURST     "512kb" /* more than a packet of the kernel, which would go in pieces else */
 
 typedef struct ddp {
     ru_bench *b;
@@ -204,11 +205,10 @@ static ru_status lab_up(const ddp *d, const job *j, ru_err *err)
 {
     const char *hosts = ru_arena_printf(d->b->arena, "%u", j->workers);
     const char *owner = ru_arena_printf(d->b->arena, "%lld", (long long)ru_self_pid());
-    const char *argv[] = {d->lab_script, "up",      d->lab,
-                          hosts,         "--rate",  j->r->tc != NULL ? j->r->tc : "1gbit",
-                          "--burst",     "512kb",   "--latency",
-                          "20ms",        "--owner", owner,
-                          NULL};
+    const char *argv[] = {
+        d->lab_script, "up",  d->lab,      hosts,  "--rate",  j->r->tc != NULL ? j->r->tc : "1gbit",
+        "--burst",     BURST, "--latency", "20ms", "--owner", owner,
+        NULL};
     return run_lab(argv, err);
 }
 
@@ -223,7 +223,7 @@ static ru_status lab_rate(const ddp *d, job *j, double alone, ru_err *err)
     fprintf(stderr, "computing alone takes %.3f s: links of %s\n", alone, j->set.tc);
     for (uint32_t k = 1; k <= j->workers; k++) {
         const char *host = ru_arena_printf(d->b->arena, "%u", k);
-        const char *argv[] = {d->lab_script, "rate", d->lab, host, j->set.tc, NULL};
+        const char *argv[] = {d->lab_script, "rate", d->lab, host, j->set.tc, "both", BURST, NULL};
         RU_TRY(run_lab(argv, err));
     }
     return RU_OK;

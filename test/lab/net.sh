@@ -15,7 +15,8 @@
 #   net.sh in NAME K COMMAND...         run it on host K
 #   net.sh cpu NAME K PERCENT COMMAND.. the same with so much of one core (period 10 ms; group NAME-K of group.sh)
 #   net.sh quota NAME K PERCENT         from now on so much, of what `cpu` started there
-#   net.sh rate NAME K R [out]          from now on that rate on the link of host K, both ways or out alone
+#   net.sh rate NAME K R [out|both [B]] from now on that rate on the link of host K, both ways or out alone, with that
+#                                       burst (64kb); a packet that is larger, 64 KiB and headers, goes in 45 pieces
 #   net.sh cut NAME K SECONDS           nothing comes to or from host K for so long
 #   net.sh status [NAME]                what stands, what the queues hold
 #   net.sh down NAME
@@ -219,11 +220,11 @@ cpu() { # name k percent command...
     exec "$group" in "$name-$k" nsenter --net="/run/netns/$(ns "$name" "$k")" "$@"
 }
 
-rate() { # name k rate [out]
+rate() { # name k rate [out|both [burst]]
     change() { # namespace device
         enter "$1" tc qdisc change dev "$2" root handle 1: tbf rate "$rate" burst "$burst" latency "$latency"
     }
-    rate=$3 burst=64kb latency=20ms
+    rate=$3 burst=${5:-64kb} latency=20ms
     change "$(ns "$1" "$2")" eth0
     [[ ${4:-} == out ]] || change "$(ns "$1" hub)" "p$2"
 }
@@ -246,9 +247,9 @@ case $verb in
     in) in_host "$@" ;;
     cpu) cpu "$@" ;;
     quota) [[ $# -eq 3 ]] || die 2 "quota NAME K PERCENT"; "$group" cpu "$1-$2" "$3" ;;
-    rate) [[ $# -ge 3 ]] || die 2 "rate NAME K R [out]"; rate "$@" ;;
+    rate) [[ $# -ge 3 ]] || die 2 "rate NAME K R [out|both [BURST]]"; rate "$@" ;;
     cut) [[ $# -eq 3 ]] || die 2 "cut NAME K SECONDS"; cut "$@" ;;
     status) status "$@" ;;
     sweep) sweep ;;
-    *) sed -n '2,25s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,26s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
