@@ -144,6 +144,8 @@ RU_MUST_USE ru_status rui_scheduler_world(rui_scheduler *s, ru_arena *arena, ru_
                                           ru_err *err);
 
 /* Events that follow from what agents say: ends and failures of jobs. */
+/* Has a job ended, as its processes tell, so that `*e` is to be written down? */
+bool rui_scheduler_ended(const rui_scheduler *s, const ru_book_job *j, ru_journal_event *e);
 void rui_scheduler_judge(rui_scheduler *s);
 /* What node k shall do now. Its texts are views until the next event or STATE. */
 void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out);

@@ -118,7 +118,8 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
 /* What is known of a job's processes that ended. */
 typedef struct ends {
     bool done, stopped, any;
-    bool lost; /* one did not leave */
+    bool silent; /* one ended well and did not leave, and does not tell the job's end */
+    bool lost;   /* one did not leave */
     int32_t code;
     const char *why;
 } ends;
@@ -143,8 +144,10 @@ static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
             }
             e.any = true;
             e.lost = e.lost || !p->left;
-            e.done = e.done || strcmp(p->ended, "done") == 0 || strcmp(p->ended, "target") == 0;
-            e.stopped = e.stopped || (p->code == 0 && !p->left);
+            bool told = p->ended[0] != 0, stopped = strcmp(p->ended, "stopped") == 0;
+            e.done = e.done || (told && !stopped);
+            e.stopped = e.stopped || (stopped && !p->left);
+            e.silent = e.silent || (p->code == 0 && !p->left && !told);
             if (p->code != 0 && (e.why[0] == 0 || p->why[0] != 0)) {
                 e.code = p->code;
                 e.why = rui_scheduler_why(p);
@@ -165,7 +168,7 @@ static bool all_known(const rui_scheduler *s, const ru_book_job *j)
     return known;
 }
 
-static bool judge_one(const rui_scheduler *s, const ru_book_job *j, ru_journal_event *e)
+bool rui_scheduler_ended(const rui_scheduler *s, const ru_book_job *j, ru_journal_event *e)
 {
     uint32_t ready;
     if ((j->generation == 0 && !j->cancelled) || !all_known(s, j) ||
@@ -181,6 +184,12 @@ static bool judge_one(const rui_scheduler *s, const ru_book_job *j, ru_journal_e
     } else if (j->state == RU_BOOK_RUNS && w.any && w.stopped) {
         e->a = RU_BOOK_CANCELLED;
         e->text = "a signal from outside stopped it";
+    } else if (j->state == RU_BOOK_RUNS && w.silent && w.why[0] == 0) {
+        *e = (ru_journal_event){.job = e->job,
+                                .kind = RU_BOOK_FAIL,
+                                .a = ru_status_exit_code(RU_E_PEER),
+                                .text = "its workers ended and none told how; it goes on from its "
+                                        "newest checkpoint"};
     } else if (j->state == RU_BOOK_RUNS && w.any) {
         *e = (ru_journal_event){.job = e->job, .kind = RU_BOOK_FAIL, .a = w.code, .text = w.why};
     } else {
@@ -195,7 +204,7 @@ void rui_scheduler_judge(rui_scheduler *s)
         const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
         ru_journal_event e;
         ru_err err;
-        if (j == NULL || !judge_one(s, j, &e)) {
+        if (j == NULL || !rui_scheduler_ended(s, j, &e)) {
             continue;
         }
         e.who = "scheduler";

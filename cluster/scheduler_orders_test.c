@@ -245,5 +245,47 @@ static void a_notice_outlives_who_had_it(void **state)
     }
 }
 
+/* A job has ended as one of its workers tells. Where all ended well and none tells how (the one
+ * that would have told was lost at the end), nobody knows that the job is complete: it goes on. */
+static void the_end_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        ru_cluster_proc at[2];
+        int kind;
+        int64_t a;
+    } rows[] = {
+        {{{.ended = "done"}, {.ended = ""}}, RU_BOOK_END, RU_BOOK_DONE},
+        {{{.ended = "target"}, {.ended = "", .left = true}}, RU_BOOK_END, RU_BOOK_DONE},
+        {{{.ended = "patience"}, {.ended = ""}}, RU_BOOK_END, RU_BOOK_DONE},
+        {{{.ended = "done", .left = true}, {.ended = ""}}, RU_BOOK_END, RU_BOOK_DONE},
+        {{{.ended = "stopped"}, {.ended = ""}}, RU_BOOK_END, RU_BOOK_CANCELLED},
+        {{{.ended = "stopped", .left = true}, {.ended = "", .left = true}}, RU_BOOK_FAIL, 0},
+        {{{.ended = ""}, {.ended = "", .left = true}}, RU_BOOK_FAIL, 69},
+        {{{.ended = "", .code = -1}, {.ended = ""}}, RU_BOOK_FAIL, -1},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        world w;
+        ru_journal_event e;
+        setup(&w, 1);
+        grant(&w);
+        fold(&w, (ru_journal_event){.kind = RU_BOOK_FAIL, .job = 1, .a = 69, .text = ""});
+        ru_cluster_state *st = &w.s->live[0].state;
+        *st = (ru_cluster_state){.name = "", .slots = SLOTS, .n = 2};
+        memcpy(st->procs, rows[k].at, sizeof rows[k].at);
+        for (uint32_t i = 0; i < 2; i++) {
+            st->procs[i].job = 1;
+            st->procs[i].generation = ru_book_job_at(&w.s->book, 1)->generation;
+            st->procs[i].why = st->procs[i].address = "";
+        }
+        assert_true(rui_scheduler_ended(w.s, ru_book_job_at(&w.s->book, 1), &e));
+        assert_int_equal(e.kind, rows[k].kind);
+        assert_int_equal(e.a, rows[k].a);
+        ru_arena_fini(w.s->book.fx.arena);
+        ru_arena_fini(&w.arena);
+        free(w.s);
+    }
+}
+
 RU_TESTS(cluster_scheduler_orders, cmocka_unit_test(the_last_one_stays),
-         cmocka_unit_test(a_notice_outlives_who_had_it))
+         cmocka_unit_test(the_end_is_told), cmocka_unit_test(a_notice_outlives_who_had_it))
