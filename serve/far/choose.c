@@ -202,7 +202,7 @@ static ru_status ask(rui_far *f, const question *q, rui_far_choice *out, ru_err 
     put_question(f, q, &j);
     RU_TRY(rui_far_plan(f, "batch", &text, &plan, err));
     *out = (rui_far_choice){.at = plan.at,
-                            .latency_s = plan.latency_s + f->facts.delay_s,
+                            .latency_s = plan.latency_s + f->facts.cold_s,
                             .usd = plan.usd_per_request,
                             .mean_batch = plan.mean_batch,
                             .instances = plan.instances + f->facts.cold_s * f->facts.rate /
@@ -386,6 +386,7 @@ void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
     f->choosing = false;
     f->choices++;
     double limit = (1 - RUI_FAR_MARGIN) * rui_far_slo_s(f);
+    limit = fmin(limit, rui_far_slo_s(f) - (f->facts.delay_s - f->facts.cold_s));
     if (st != RU_OK || !rui_far_finds_room(f, c)) {
         ru_text t = ru_text_into(f->refusal, sizeof f->refusal);
         f->refused++;

@@ -54,7 +54,7 @@ typedef struct rui_far_facts {
     double rate, scv;                                               /* of the gaps; a second */
     double times[RUI_FAR_CLASSES][RUI_FAR_MEMORIES][RUI_FAR_SIZES]; /* as rui_far_now_s */
     double cold_s;  /* of a call: chance times time of a cold start, which is not billed */
-    double delay_s; /* that, and by how much calls differ: what a request may wait longer */
+    double delay_s; /* that, and by how much calls differ: a choice leaves so much time */
 } rui_far_facts;
 
 /* What calls of one class, memory and size took, of what the probes said. */

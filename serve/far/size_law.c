@@ -39,7 +39,7 @@ static void quantiles(const rui_far *f, const ru_route_mix *mix, const ru_batch_
             high = kept ? mid : high;
         }
         uint32_t k = mix->class_of[j];
-        high += f->facts.delay_s;
+        high += f->facts.cold_s;
         latency_s[k] = fmax(latency_s[k], high); /* of buffers that share a class the later one */
     }
 }
