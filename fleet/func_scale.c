@@ -11,6 +11,8 @@ enum { PROBE_STEPS = 20, PROBE_PART = 40, PLANS = 8, PROBES_MAX = 7 };
 #define BILLING_S 0.001
 #define INIT_S    2.0 /* of a worker, before one was seen */
 #define BRIEF     0.1
+#define START_MAX 1e6
+#define DOUBT     2 /* deviations */
 #define LEAST     1e-3
 
 ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_options *opt, ru_time now,
@@ -109,13 +111,15 @@ static void add(ru_func_scale *s, ru_scale_probe p)
     s->seen[s->in.n_probes++] = p;
 }
 
-/* Starting other workers would take more than a part of what is left: the policy goes on with one
- * measurement, which counts twice, if it keeps the limits. */
-static void settle(ru_func_scale *s, double steps)
+/* The policy goes on with one measurement, which counts twice, where the start of other workers
+ * would take more than a part of what is left, or where the fewest workers are fast enough. */
+static void settle(ru_func_scale *s, double steps, double limit_s)
 {
-    if (s->in.n_probes == 1 && !s->seen[0].failed &&
-        s->in.rules.init_s > BRIEF * steps * s->seen[0].step_s) {
-        ru_scale_probe again = s->seen[0];
+    const ru_scale_probe *p = &s->seen[0];
+    double rest_s = steps * p->step_s;
+    bool cheap = p->workers == s->opt.workers_min && (1 + DOUBT * NOISE) * rest_s <= limit_s;
+    if (s->in.n_probes == 1 && !p->failed && (s->in.rules.init_s > BRIEF * rest_s || cheap)) {
+        ru_scale_probe again = *p;
         again.run = true;
         add(s, again);
     }
@@ -131,7 +135,11 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     for (uint32_t k = 0; k < n; k++) {
         all += parts[k].steps * parts[k].batch;
     }
-    settle(s, all / parts[0].batch);
+    double limit_s =
+        o->deadline_ns > 0 && !s->late
+            ? fmax(LEAST, (double)(o->deadline_ns - ru_time_since(now, s->begun)) * 1e-9)
+            : 0;
+    settle(s, all / parts[0].batch, limit_s);
     s->now_batch = parts[0].batch;
     s->part = s->part > 0 ? s->part : all / PLANS;
     double part = fmax(5 * probe, floor(s->part / s->now_batch) + 1);
@@ -143,9 +151,7 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     in->fastest = o->deadline_ns == 0 || s->late;
     in->probe_steps = probe;
     in->plan_steps = 2 * part <= left ? part : 0;
-    in->limit_s = o->deadline_ns > 0 && !s->late
-                      ? fmax(LEAST, (double)(o->deadline_ns - ru_time_since(now, s->begun)) * 1e-9)
-                      : 0;
+    in->limit_s = limit_s;
     in->limit_usd = o->budget_usd > 0 ? fmax(LEAST * LEAST, o->budget_usd - spent_usd) : 0;
     RU_TRY(plan(s, parts, n, scratch, err));
     RU_TRY(ru_plan_scale_check(in, &s->plan, err));
@@ -159,6 +165,18 @@ ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, const ru_scale_part
     return RU_OK;
 }
 
+/* A start is work of one thread: what it takes with other memory. */
+static void learn_start(ru_func_scale *s, double memory_mb, double init_s)
+{
+    s->in.rules.init_s = init_s;
+    s->in.start_s = s->start_s;
+    s->in.n_start = s->in.n_memory;
+    for (uint32_t k = 0; k < s->in.n_memory; k++) {
+        double less = fmin(memory_mb, s->in.core_mb) / fmin(s->memory_mb[k], s->in.core_mb);
+        s->start_s[k] = fmin(init_s * less, START_MAX);
+    }
+}
+
 void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s)
 {
     add(s, (ru_scale_probe){.workers = s->plan.workers,
@@ -168,7 +186,7 @@ void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s)
     for (uint32_t k = 0; k < s->in.n_memory; k++) {
         if (s->memory_mb[k] == s->plan.memory_mb && s->started[k] < s->plan.workers) {
             s->started[k] = s->plan.workers;
-            s->in.rules.init_s = fmax(init_s, LEAST);
+            learn_start(s, s->memory_mb[k], fmax(init_s, LEAST));
         }
     }
 }

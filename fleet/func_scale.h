@@ -27,6 +27,7 @@ typedef struct ru_func_scale {
     double now_batch;
     double memory_mb[RU_SCALE_MEMORIES_MAX];
     uint32_t started[RU_SCALE_MEMORIES_MAX]; /* workers of these that have started before */
+    double start_s[RU_SCALE_MEMORIES_MAX];   /* what that should take with each memory */
     ru_time begun;
     double part; /* samples from one decision to the next */
     bool late;   /* the deadline cannot be kept any more */

@@ -176,6 +176,22 @@ static void test_brief_jobs(void **state)
     }
 }
 
+/* The fewest workers are fast enough: hardly anything else is tried. */
+static void test_a_deadline_that_is_far(void **state)
+{
+    ru_func_scale_options o = grid;
+    ru_err err;
+    const ru_scale_part all = {2000, 1};
+    (void)state;
+    for (uint32_t k = 0; k < 10; k++) {
+        job j = {.steps = 2000, .each_s = 0.3, .parts = &all, .n_parts = 1};
+        j.rng = ru_rng_from(ru_test_seed(), k);
+        o.deadline_ns = INT64_C(8000000000000); /* one worker of a core takes 4,600 to 5,400 s */
+        assert_ok(run(&j, &o, &err), err);
+        assert_true(j.s <= 8000 && j.usd <= 1.1 * fixed_usd(&j, &o));
+    }
+}
+
 static void test_too_little(void **state)
 {
     ru_func_scale_options o = grid;
@@ -193,4 +209,4 @@ static void test_too_little(void **state)
 
 RU_TESTS(fleet_func_scale, cmocka_unit_test(test_limits),
          cmocka_unit_test(test_a_batch_that_doubles_twice), cmocka_unit_test(test_brief_jobs),
-         cmocka_unit_test(test_too_little))
+         cmocka_unit_test(test_a_deadline_that_is_far), cmocka_unit_test(test_too_little))

@@ -12,6 +12,7 @@
  * itself errs by model_sd. */
 enum { DRIFT_RUN = 3 };
 static const double drift_sd = 2, model_sd = 0.1, signal_least = 0.3, expect_sd = 0.5;
+static const double first_most = 0.4; /* of the time that all workers take for all steps */
 
 typedef struct guess {
     double mid, sd; /* of ln(step time) */
@@ -68,13 +69,19 @@ static int64_t whole(double v)
     return v >= 9e9 ? INT64_MAX : v > -9e9 ? (int64_t)floor(v * 1e9 + 0.5) : INT64_MIN;
 }
 
+static bool run_of(const ru_scale_in *in, double workers, double memory_mb, double steps,
+                   double step_s, ru_function_run *run)
+{
+    const ru_function_rules r = ru_scale_rules(in, memory_mb);
+    return ru_function_run_of(&r, workers, memory_mb, steps, step_s, run);
+}
+
 /* The run of `steps` with step times z deviations above their median. false: out of range. */
 static bool run_at(const ru_scale_in *in, rui_scale_choice c, guess g, double z, double steps,
                    ru_function_run *run)
 {
     double log_step = g.mid + z * g.sd;
-    return log_step < 25 &&
-           ru_function_run_of(&in->rules, c.workers, c.memory_mb, steps, ru_num_exp(log_step), run);
+    return log_step < 25 && run_of(in, c.workers, c.memory_mb, steps, ru_num_exp(log_step), run);
 }
 
 /* Probability that the limits are kept: the largest deviation with which they are, by bisection. */
@@ -120,7 +127,7 @@ double rui_scale_probed_usd(const ru_scale_in *in)
         }
         /* What ran out of memory is billed for its start. */
         double steps = p->failed ? 0 : in->probe_steps, step_s = p->failed ? 1e-9 : p->step_s;
-        if (ru_function_run_of(&in->rules, p->workers, p->memory_mb, steps, step_s, &run)) {
+        if (run_of(in, p->workers, p->memory_mb, steps, step_s, &run)) {
             usd += run.usd;
         }
     }
@@ -166,6 +173,20 @@ uint32_t rui_scale_probed(const ru_scale_in *in)
         n += in->probe[i].run ? 0 : 1;
     }
     return n;
+}
+
+/* The first measurement where money counts: the fewest workers, as nothing costs less, with the
+ * most memory that is one core at most, as that brings as much speed as it costs. Not so few that
+ * measuring them takes more than first_most. */
+static rui_scale_choice fewest(const ru_scale_in *in)
+{
+    double need = in->workers_max * in->probe_steps / in->steps / first_most - in->workers_min;
+    uint32_t m = 0, steps = (in->workers_max - in->workers_min) / in->workers_step;
+    steps = need > 0 ? (uint32_t)fmin(steps, ceil(need / in->workers_step)) : 0;
+    while (m + 1 < in->n_memory && in->memory_mb[m + 1] <= in->core_mb) {
+        m++;
+    }
+    return rui_scale_at(in, steps * in->n_memory + m);
 }
 
 /* ln(step workers share(memory)) = ln(step) + this. */
@@ -282,8 +303,9 @@ static double kept(const ru_scale_in *in, rui_scale_choice c)
     if (in->now_workers != c.workers || in->now_memory_mb != c.memory_mb) {
         return 0;
     }
-    double usd = c.memory_mb / 1024 * in->rules.usd_per_gb_s * in->rules.init_s;
-    return !in->fastest ? c.workers * (usd + in->rules.usd_per_call) : in->rules.init_s;
+    const ru_function_rules r = ru_scale_rules(in, c.memory_mb);
+    double usd = c.memory_mb / 1024 * r.usd_per_gb_s * r.init_s;
+    return !in->fastest ? c.workers * (usd + r.usd_per_call) : r.init_s;
 }
 
 /* Another choice can take over after a bad stretch until the next decision: the one that most
@@ -376,17 +398,17 @@ static double incumbent(search *s, uint32_t *likely)
 static double improvement(const search *s, rui_scale_choice c, guess g, double steps)
 {
     const ru_scale_in *in = s->in;
-    double useful = in->rules.life_s - in->rules.init_s - in->rules.save_s;
-    double lives = in->rules.life_s > 0 ? 1 / useful : 0;
-    double second = steps * (1 + (in->rules.init_s + in->rules.save_s) * lives);
-    double usd_s =
-        c.workers * c.memory_mb / 1024 * in->rules.usd_per_gb_s + in->rules.store_usd_per_h / 3600;
-    double usd = usd_s * second + c.workers * in->rules.usd_per_call * steps * lives;
-    double first_usd = c.workers * in->rules.usd_per_call + usd_s * in->rules.init_s;
-    double a = !in->fastest ? first_usd : in->rules.init_s, b = !in->fastest ? usd : second;
+    const ru_function_rules r = ru_scale_rules(in, c.memory_mb);
+    double useful = r.life_s - r.init_s - r.save_s;
+    double lives = r.life_s > 0 ? 1 / useful : 0;
+    double second = steps * (1 + (r.init_s + r.save_s) * lives);
+    double usd_s = c.workers * c.memory_mb / 1024 * r.usd_per_gb_s + r.store_usd_per_h / 3600;
+    double usd = usd_s * second + c.workers * r.usd_per_call * steps * lives;
+    double first_usd = c.workers * r.usd_per_call + usd_s * r.init_s;
+    double a = !in->fastest ? first_usd : r.init_s, b = !in->fastest ? usd : second;
     double most = (s->best_value * steps / in->steps - a) / b; /* step time that saves nothing */
     if (in->limit_s > 0) {
-        most = fmin(most, (in->limit_s - in->rules.init_s) / second);
+        most = fmin(most, (in->limit_s - r.init_s) / second);
     }
     if (in->limit_usd > 0) {
         most = fmin(most, (in->limit_usd - first_usd) / usd);
@@ -429,23 +451,47 @@ static bool allowed(const search *s, rui_scale_choice c, guess g)
            s->probed_usd + usual.usd <= in->probing_max * money;
 }
 
-static uint32_t next_probe(const search *s, double *gain)
+/* Was the best choice measured? */
+static bool best_seen(const search *s)
+{
+    const ru_scale_in *in = s->in;
+    bool seen = false;
+    for (uint32_t i = 0; i < in->n_probes && s->best != UINT32_MAX; i++) {
+        rui_scale_choice c = rui_scale_at(in, s->best);
+        const ru_scale_probe *p = &in->probe[i];
+        seen = seen || (!p->failed && p->workers == c.workers && p->memory_mb == c.memory_mb);
+    }
+    return seen;
+}
+
+/* What measuring c adds to the chance to keep the limits where `likely` has the chance `most`. What
+ * is known by now does not become better by measuring it again. */
+static double hope(const search *s, uint32_t k, uint32_t likely, double most)
+{
+    const ru_scale_in *in = s->in;
+    double p = s->guess[k].sd > 0.5 * in->noise ? met(in, rui_scale_at(in, k), s->guess[k]) : 0;
+    return (k == likely ? 1 : 1 - most) * p >= 1 - in->confidence ? p : 0;
+}
+
+static uint32_t next_probe(const search *s, uint32_t likely, double most, double *gain)
 {
     const ru_scale_in *in = s->in;
     double left = fmax(0, in->steps - in->probe_steps);
     int64_t best = 0;
     uint32_t at = UINT32_MAX;
+    /* The same steps with more workers or memory cost no less money. */
+    const bool dearer = !in->fastest && best_seen(s);
+    rui_scale_choice cheap = rui_scale_at(in, dearer ? s->best : 0);
     for (uint32_t k = 0; k < s->n; k++) {
         rui_scale_choice c = rui_scale_at(in, k);
-        if (rui_scale_failed(in, c)) {
+        if (rui_scale_failed(in, c) ||
+            (dearer && c.workers >= cheap.workers && c.memory_mb >= cheap.memory_mb)) {
             continue;
         }
         guess g = s->guess[k];
         double v;
         if (s->best == UINT32_MAX) {
-            v = met(in, c, g);
-            /* What is known by now cannot become better by measuring it again. */
-            v = g.sd > 0.5 * in->noise ? v : 0;
+            v = hope(s, k, likely, most);
         } else {
             ru_function_run probe;
             if (!run_at(in, c, g, g.sd / 2, in->probe_steps, &probe)) {
@@ -470,7 +516,7 @@ static ru_status decide(search *s, ru_scale_plan *plan, ru_err *err)
     uint32_t likely;
     double most = incumbent(s, &likely), gain = 0;
     uint32_t used = plan->drifted ? 0 : rui_scale_probed(in);
-    uint32_t at = used < in->probes_max ? next_probe(s, &gain) : UINT32_MAX;
+    uint32_t at = used < in->probes_max ? next_probe(s, likely, most, &gain) : UINT32_MAX;
     plan->probe = at != UINT32_MAX;
     if (!plan->probe) {
         at = s->best != UINT32_MAX ? s->best : likely;
@@ -491,6 +537,12 @@ static ru_status decide(search *s, ru_scale_plan *plan, ru_err *err)
 
 static ru_status check_in(const ru_scale_in *in, ru_err *err)
 {
+    if (in->n_start > 0 && in->n_start != in->n_memory) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'start_s' has %u times, 'memory_mb' %u sizes; expected one "
+                       "for each, or none",
+                       in->n_start, in->n_memory);
+    }
     if (in->workers_min < 1 || in->workers_max < in->workers_min || in->workers_step < 1 ||
         in->n_memory < 1 || in->n_memory > RU_SCALE_MEMORIES_MAX ||
         in->n_probes > RU_SCALE_PROBES_MAX) {
@@ -518,8 +570,10 @@ ru_status ru_plan_scale(const ru_scale_in *in, ru_arena *scratch, ru_scale_plan 
     RU_TRY(drift(&s, scratch, &plan->drifted, err));
     RU_TRY(learn(&s, plan->drifted ? in->n_probes - DRIFT_RUN : 0, in->n_probes, scratch, err));
     if (s.gp.n < 2 && rui_scale_probed(in) < in->probes_max) {
-        rui_scale_choice c;
-        RU_TRY(rui_scale_start(in, in->n_probes, true, &c, err));
+        rui_scale_choice c = fewest(in);
+        if (in->fastest || in->n_probes > 0) {
+            RU_TRY(rui_scale_start(in, in->n_probes, true, &c, err));
+        }
         plan->probe = true;
         plan->blind = true;
         plan->workers = c.workers;

@@ -46,6 +46,10 @@ typedef struct ru_scale_in {
         const double *memory_mb; /* [n_memory] rising */
         uint32_t n_memory;
     };
+    struct {
+        const double *start_s; /* [n_start] start of a worker of each of these; */
+        uint32_t n_start;      /* 0: rules.init_s for all */
+    };
     double steps;     /* that are left */
     uint32_t fastest; /* 1: least time; 0: least money */
     double limit_s;   /* time left; 0: no limit */
@@ -81,6 +85,16 @@ typedef struct ru_scale_plan {
     bool drifted;          /* the last three measurements contradict those before: forget these */
     bool blind;            /* nothing is known yet: step_s to met are 0 */
 } ru_scale_plan;
+
+/* Rules of workers with this memory. */
+static inline ru_function_rules ru_scale_rules(const ru_scale_in *in, double memory_mb)
+{
+    ru_function_rules r = in->rules;
+    for (uint32_t k = 0; k < in->n_start && k < in->n_memory; k++) {
+        r.init_s = in->memory_mb[k] == memory_mb ? in->start_s[k] : r.init_s;
+    }
+    return r;
+}
 
 /* Errors: RU_E_ARG, RU_E_INFEASIBLE when measurements are used up and no choice keeps the limits,
  * RU_E_LIMIT. */

@@ -34,10 +34,17 @@ static ru_status check_choice(const ru_scale_in *in, const ru_scale_plan *p, ru_
     return RU_OK;
 }
 
+static bool run_of(const ru_scale_in *in, double workers, double memory_mb, double steps,
+                   double step_s, ru_function_run *run)
+{
+    const ru_function_rules r = ru_scale_rules(in, memory_mb);
+    return ru_function_run_of(&r, workers, memory_mb, steps, step_s, run);
+}
+
 static bool keeps(const ru_scale_in *in, const ru_scale_plan *p, double step_s)
 {
     ru_function_run run;
-    return ru_function_run_of(&in->rules, p->workers, p->memory_mb, in->steps, step_s, &run) &&
+    return run_of(in, p->workers, p->memory_mb, in->steps, step_s, &run) &&
            !(in->limit_s > 0 && run.seconds > in->limit_s) &&
            !(in->limit_usd > 0 && run.usd > in->limit_usd);
 }
@@ -79,7 +86,7 @@ static ru_status check_figures(const ru_scale_in *in, const ru_scale_plan *p, ru
                        p->spread, p->gain);
     }
     ru_function_run run = {.seconds = (double)INFINITY, .usd = (double)INFINITY};
-    (void)(ru_function_run_of(&in->rules, p->workers, p->memory_mb, in->steps, p->step_s, &run) ||
+    (void)(run_of(in, p->workers, p->memory_mb, in->steps, p->step_s, &run) ||
            (run.seconds = run.usd = (double)INFINITY) > 0);
     if (!near(run.seconds, p->seconds) || !near(run.usd, p->usd)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%g s and %g USD, expected %g s and %g USD",
@@ -104,8 +111,7 @@ static ru_status check_probe(const ru_scale_in *in, const ru_scale_plan *p, ru_e
     }
     ru_function_run run;
     if (p->gain > 0 && in->limit_usd > 0 &&
-        (!ru_function_run_of(&in->rules, p->workers, p->memory_mb, in->probe_steps, p->step_s,
-                             &run) ||
+        (!run_of(in, p->workers, p->memory_mb, in->probe_steps, p->step_s, &run) ||
          p->probed_usd + run.usd > in->probing_max * in->limit_usd * (1 + 1e-9))) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "measuring costs more than %g of the money",
                        in->probing_max);
@@ -122,10 +128,7 @@ ru_status ru_plan_scale_check(const ru_scale_in *in, const ru_scale_plan *p, ru_
         const ru_scale_probe *q = &in->probe[i];
         ru_function_run run;
         double steps = q->failed ? 0 : in->probe_steps, step_s = q->failed ? 1e-9 : q->step_s;
-        usd +=
-            !q->run && ru_function_run_of(&in->rules, q->workers, q->memory_mb, steps, step_s, &run)
-                ? run.usd
-                : 0;
+        usd += !q->run && run_of(in, q->workers, q->memory_mb, steps, step_s, &run) ? run.usd : 0;
     }
     if (!near(usd, p->probed_usd)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "measuring cost %g USD, expected %g", p->probed_usd,

@@ -2,11 +2,11 @@
  * of the rest of the job are divided among its parts, each of which has one batch. The policy
  * `scale` then chooses for the first part.
  *
- *   step = work batch / (workers share(memory)) + fixed + each workers
+ *   step = work batch / (workers share(memory)) + fixed + (exchange + each (workers - 2))
  *
- * A part with a small batch gets little from many workers, as they exchange as much. So the parts
- * share one price of the limit: the money that a second less costs (or the time that a USD less
- * costs) is the same in all of them.
+ * of which one worker alone has no exchange. A part with a small batch gets little from many
+ * workers, as they exchange as much. So the parts share one price of the limit: the money that a
+ * second less costs (or the time that a USD less costs) is the same in all of them.
  *
  * Thread: any, pure. */
 #ifndef RU_PLAN_SCALE_PARTS_H
@@ -21,7 +21,7 @@ typedef struct ru_scale_part {
 } ru_scale_part;
 
 typedef struct ru_scale_law {
-    double work, fixed, each;
+    double work, fixed, exchange, each; /* exchange: of two workers */
 } ru_scale_law;
 
 /* Of in->probe, each of a step of batch[i] samples: least squares of the relative errors, no term
@@ -31,7 +31,9 @@ RU_MUST_USE ru_status ru_scale_law_of(const ru_scale_in *in, const double *batch
 double ru_scale_law_step(const ru_scale_law *l, const ru_scale_in *in, double workers,
                          double memory_mb, double batch);
 /* The limits of parts[0] out of those of the rest, in->limit_s and in->limit_usd; what is spare, or
- * lacks, is divided as the parts need it. Cost: O(choices n). */
+ * lacks, is divided as the parts need it. Where the other parts can make up for it, the first one
+ * may take longer than that (or more money, where the fastest is asked for), though not so long
+ * that a cheaper choice fits. Cost: O(choices n). */
 void ru_scale_divide(const ru_scale_in *in, const ru_scale_law *l, const ru_scale_part *parts,
                      uint32_t n, double *limit_s, double *limit_usd);
 

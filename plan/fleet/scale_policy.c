@@ -81,6 +81,9 @@ static const ru_conf_field fields[] = {
     NUMBER(now_memory_mb, "1", 1, 1e7, "memory of the workers that run now [MB]"),
     RULE(life_s, "900", 0, 1e9, "longest run time of a function [s]; 0: no limit"),
     RULE(init_s, "5", 0, 1e6, "start-up time of a worker [s]"),
+    RU_ROW(F64_LIST, ru_scale_in, start_s, "",
+           "start-up time of a worker of each of memory_mb [s]; empty: init_s for all",
+           RU_IN(0, 1e6)),
     RULE(save_s, "1", 0, 1e6, "time of the checkpoint before a function ends [s]"),
     RULE(usd_per_gb_s, "1.66667e-5", 1e-12, 1e3, "price of 1024 MB for a second"),
     RULE(usd_per_call, "2e-7", 0, 1e3, "price of an invocation"),
@@ -132,11 +135,12 @@ static void probes_table(const ru_scale_in *q, ru_report *r)
     ru_table *t = ru_report_grid_of(r, "measured", ">workers >memory_mb >step_s >job_s >job_usd");
     for (uint32_t i = 0; i < q->n_probes; i++) {
         const ru_scale_probe *p = &q->probe[i];
+        const ru_function_rules rules = ru_scale_rules(q, p->memory_mb);
         ru_function_run run;
         ru_table_i64(t, p->workers);
         ru_table_f64(t, p->memory_mb, 0);
         if (!p->failed &&
-            ru_function_run_of(&q->rules, p->workers, p->memory_mb, q->steps, p->step_s, &run)) {
+            ru_function_run_of(&rules, p->workers, p->memory_mb, q->steps, p->step_s, &run)) {
             ru_table_f64(t, p->step_s, p->step_s < 0.1 ? 6 : 4); /* of a short job, too */
             ru_table_f64(t, run.seconds, run.seconds < 10 ? 3 : 1);
             ru_table_f64(t, run.usd, run.usd < 0.1 ? 8 : 4);
@@ -211,7 +215,7 @@ static ru_status report_scale(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_scale = {
     .name = "scale",
-    .version = 1,
+    .version = 2,
     .decides = "how many function workers train, with how much memory, and what to measure first",
     .source = "ali-2022-smlt",
     .in = &table,

@@ -18,8 +18,9 @@ static void place(const ru_scale_in *in, rui_scale_choice c, double *x)
 
 static bool run_of(const ru_scale_in *in, const ru_scale_probe *p, ru_function_run *run)
 {
+    const ru_function_rules rules = ru_scale_rules(in, p->memory_mb);
     return !p->failed &&
-           ru_function_run_of(&in->rules, p->workers, p->memory_mb, in->steps, p->step_s, run);
+           ru_function_run_of(&rules, p->workers, p->memory_mb, in->steps, p->step_s, run);
 }
 
 static bool in_grid(const ru_scale_in *in, const ru_scale_probe *p)
@@ -115,8 +116,9 @@ static double score(const ru_scale_in *in, const rival *r, rui_scale_choice c, d
         ru_function_run probe;
         ru_gp_predict(&r->seconds, x, &mean, &variance);
         double step = ru_num_exp(fmin(mean, 25)) / in->steps;
+        const ru_function_rules rules = ru_scale_rules(in, c.memory_mb);
         bool fits =
-            ru_function_run_of(&in->rules, c.workers, c.memory_mb, in->probe_steps, step, &probe);
+            ru_function_run_of(&rules, c.workers, c.memory_mb, in->probe_steps, step, &probe);
         v = fits ? v / fmax(rui_scale_value(in, &probe), 1e-12) : 0;
     }
     return v;

@@ -181,7 +181,7 @@ static void test_changed_plans_are_refused(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    ru_scale_probe probe[] = {{4, 1769, truth(1, 4, 1769), false, false},
+    ru_scale_probe probe[] = {{8, 1769, truth(1, 8, 1769), false, false},
                               {12, 1769, truth(1, 12, 1769), false, false},
                               {16, 1024, 1, true, false}};
     ru_scale_in in = input(probe, 3);
@@ -247,6 +247,33 @@ static void test_bad_facts_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
+/* Starts of small memory take longer, which counts for each worker: the start in force pays. */
+static void test_starts_of_each_memory_count(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const double start_s[] = {400, 4, 4};
+    ru_scale_probe probe[] = {{4, 1024, 10.01, false, false}, {4, 1769, 6.5, false, true}};
+    ru_scale_in in = input(probe, 2);
+    ru_scale_plan p;
+    ru_err err;
+    in.workers_max = 4;
+    in.steps = 100;
+    in.limit_s = 1100;
+    in.probes_max = 0;
+    assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
+    assert_true(p.memory_mb == 1024 && fabs(p.seconds - 1012) < 5);
+    in.start_s = start_s;
+    in.n_start = MEMORIES;
+    assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
+    assert_ok(ru_plan_scale_check(&in, &p, &err), err);
+    assert_true(p.memory_mb == 1769 && fabs(p.seconds - 654) < 5);
+    in.n_start = 2;
+    assert_int_equal(ru_plan_scale(&in, &a, &p, &err), RU_E_ARG);
+    ru_arena_fini(&a);
+}
+
 /* First choices stay in the grid where its step does not divide the range. */
 static void test_first_choices_are_of_any_grid(void **state)
 {
@@ -263,6 +290,7 @@ static void test_first_choices_are_of_any_grid(void **state)
             for (in.seed = 0; in.seed < 10; in.seed++) {
                 ru_scale_plan p;
                 ru_err err;
+                in.fastest = in.seed % 2;
                 assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
                 assert_ok(ru_plan_scale_check(&in, &p, &err), err);
             }
@@ -271,7 +299,46 @@ static void test_first_choices_are_of_any_grid(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_scale, cmocka_unit_test(test_first_choices_are_of_any_grid),
+/* Where money counts few workers come first, but not so few that they take half of the job's time;
+ * then nothing is measured that is dearer than what is known, or that hardly keeps the limit. */
+static void test_measuring_is_cheap(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_scale_probe probe[2] = {{4, 1769, 0, false, false}, {12, 1769, 0, false, false}};
+    ru_scale_in in = input(probe, 0);
+    ru_scale_plan p;
+    ru_err err;
+    in.noise = 0.1;
+    in.limit_s = 1e6;
+    assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
+    assert_true(p.probe && p.blind && p.workers == 4 && p.memory_mb == 1769);
+    in.steps = 25; /* ten of them with four workers are as long as 40 with all */
+    assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
+    assert_true(p.workers == 16);
+    in = input(probe, 2);
+    in.memory_mb = &memories[1];
+    in.n_memory = 1;
+    in.noise = 0.1;
+    in.limit_s = 1e6;
+    in.gain_min = 0;
+    in.rules.life_s = 0;               /* no rounding of lives */
+    for (uint32_t k = 0; k < 2; k++) { /* as if scaling were perfect: all cost the same */
+        probe[k].step_s = 10.0 / probe[k].workers;
+    }
+    in.now_workers = 4;
+    in.now_memory_mb = 1769;
+    assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
+    assert_true(!p.probe && p.workers == 4);
+    in.limit_s = in.steps * 10 / 16 / 4; /* a quarter of what all workers should take */
+    assert_int_equal(ru_plan_scale(&in, &a, &p, &err), RU_E_INFEASIBLE);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_scale, cmocka_unit_test(test_measuring_is_cheap),
+         cmocka_unit_test(test_starts_of_each_memory_count),
+         cmocka_unit_test(test_first_choices_are_of_any_grid),
          cmocka_unit_test(test_the_best_of_what_was_measured_runs),
          cmocka_unit_test(test_limits_hold_on_the_way),
          cmocka_unit_test(test_drift_is_seen_and_noise_is_not),
