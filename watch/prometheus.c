@@ -90,6 +90,24 @@ static void put_counts(const ru_watch_totals *t, ru_text *out)
     }
 }
 
+static void put_functions(const ru_top_functions *f, ru_text *out)
+{
+    if (f->workers == 0) {
+        return;
+    }
+    put_one(out, "rubato_functions_workers", "gauge", "Function instances of a step.",
+            (double)f->workers);
+    put_one(out, "rubato_functions_memory_megabytes", "gauge", "Memory of each.",
+            (double)f->memory_mb);
+    put_one(out, "rubato_functions_measuring", "gauge",
+            "1 while a choice of them is measured, 0 while one runs.", f->measures);
+    put_one(out, "rubato_functions_spent_dollars_total", "counter", "US dollars spent.", f->usd);
+    put_one(out, "rubato_functions_calls_total", "counter", "Calls of functions.",
+            (double)f->calls);
+    put_one(out, "rubato_functions_given_up_total", "counter",
+            "Epochs of calls that were given up, as a worker was lost.", (double)f->given_up);
+}
+
 static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *out)
 {
     put_one(out, "rubato_train_running", "gauge", "1 while the job runs.", t->ended[0] == '\0');
@@ -118,6 +136,10 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
                 (double)t->round.asked);
         put_one(out, "rubato_federation_answers", "gauge",
                 "Clients of the last round whose answers came in time.", (double)t->round.answers);
+        put_one(out, "rubato_federation_late_clients", "gauge",
+                "Clients of the last round that had no answer in time.", (double)t->round.late);
+        put_one(out, "rubato_federation_lost_clients", "gauge",
+                "Clients of the last round that went away.", (double)t->round.lost);
     }
     if (t->round.here > 0) {
         put_one(out, "rubato_federation_here_clients", "gauge",
@@ -135,6 +157,7 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
                 "What all rounds so far tell about one client (differential privacy).",
                 t->round.epsilon);
     }
+    put_functions(&t->functions, out);
     if (t->follow.told) {
         put_one(out, "rubato_follow_samples_total", "counter", "Samples that came (data.follow).",
                 (double)t->follow.arrived);

@@ -30,7 +30,7 @@ typedef struct lines {
 
 struct ru_watch {
     const char *run;
-    lines metrics, measured, rounds, follow;
+    lines metrics, measured, rounds, follow, functions;
     ru_watch_totals t;
     int64_t steps_all, step_seen;
     int64_t counted; /* steps whose events were counted in a file before this one */
@@ -50,10 +50,11 @@ ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err
                     .metrics.path = ru_path_join(arena, run, "metrics.jsonl"),
                     .measured.path = ru_path_join(arena, run, "plans/measured.jsonl"),
                     .rounds.path = ru_path_join(arena, run, "federation.jsonl"),
-                    .follow.path = ru_path_join(arena, run, "follow.jsonl")};
+                    .follow.path = ru_path_join(arena, run, "follow.jsonl"),
+                    .functions.path = ru_path_join(arena, run, "functions.jsonl")};
     w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = w->t.noise = RU_NAN;
     if (w->metrics.path == NULL || w->measured.path == NULL || w->rounds.path == NULL ||
-        w->follow.path == NULL) {
+        w->follow.path == NULL || w->functions.path == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
     *out = w;
@@ -209,6 +210,8 @@ static void take_round(ru_watch_totals *t, const json_t *o)
     t->round = (ru_top_round){.asked = whole(o, "sent", 0),
                               .answers = whole(o, "answers", 0),
                               .here = whole(o, "there", 0),
+                              .late = whole(o, "late", 0),
+                              .lost = whole(o, "lost", 0),
                               .resting = whole(o, "resting", 0),
                               .epsilon = fmax(number(o, "epsilon"), 0)};
 }
@@ -226,6 +229,16 @@ static void take_follow(ru_watch_totals *t, const json_t *o)
                                 .arrived = whole(o, "arrived", 0),
                                 .queue = whole(o, "queue", 0),
                                 .workers = whole(o, "workers", 0)};
+}
+
+static void take_functions(ru_watch_totals *t, const json_t *o)
+{
+    t->functions = (ru_top_functions){.workers = whole(o, "workers", 0),
+                                      .memory_mb = whole(o, "memory_mb", 0),
+                                      .calls = whole(o, "calls", 0),
+                                      .given_up = whole(o, "given_up", 0),
+                                      .measures = json_is_true(json_object_get(o, "measures")),
+                                      .usd = fmax(number(o, "usd"), 0)};
 }
 
 static void take_line(ru_watch *w, const json_t *o)
@@ -258,6 +271,8 @@ static void take_line(ru_watch *w, const json_t *o)
         take_clients(&w->t, o);
     } else if (strcmp(schema, "rubato.follow/1") == 0) {
         take_follow(&w->t, o);
+    } else if (strcmp(schema, "rubato.functions/1") == 0) {
+        take_functions(&w->t, o);
     } else if (strcmp(schema, "rubato.measured/1") == 0) {
         take_figure(&w->t, o);
     }
@@ -441,8 +456,10 @@ ru_status ru_watch_look(ru_watch *w, ru_arena *arena, ru_top *view, ru_err *err)
     RU_TRY(take_file(w, &w->measured, arena, err));
     RU_TRY(take_file(w, &w->rounds, arena, err));
     RU_TRY(take_file(w, &w->follow, arena, err));
+    RU_TRY(take_file(w, &w->functions, arena, err));
     t.round = w->t.round;
     t.follow = w->t.follow;
+    t.functions = w->t.functions;
     t.step = w->t.steps;
     t.steps = w->steps_all;
     t.loss = isfinite(w->t.loss) ? w->t.loss : 0;

@@ -1,7 +1,7 @@
 /* A run as its files tell it while it goes on: the view of `rubato top` and figures for Prometheus.
  *
- * Reads OUT/metrics.jsonl, OUT/federation.jsonl, OUT/follow.jsonl and OUT/plans/measured.jsonl,
- * from where the last look ended, and the ends of the traces of all ranks. It writes nothing and
+ * Reads metrics.jsonl, federation.jsonl, follow.jsonl, functions.jsonl and plans/measured.jsonl of
+ * it from where the last look ended, and the ends of the traces of all ranks. It writes nothing and
  * shares nothing with the job, so that looking cannot slow a step but by the time of its own core.
  *
  * Thread: one at a time. */
@@ -28,6 +28,7 @@ typedef struct ru_watch_totals {
     double samples_per_s;
     ru_top_round round; /* of clients, the last one */
     ru_top_follow follow;
+    ru_top_functions functions;
     int64_t workers, batch_samples, parameters;
     ru_hist step_ns;        /* since the watch was opened */
     int64_t lost, repeated; /* samples; known at the end of the job */

@@ -203,6 +203,28 @@ static void test_clients(void **state)
     assert_null(strstr(out.p, "rubato_federation_answers"));
 }
 
+/* Workers and money of a training on functions; clients of a round that had no answer. */
+static void test_functions(void **state)
+{
+    rig r;
+    ru_top view;
+    set_up(&r, state);
+    save_text(&r, "metrics.jsonl", "");
+    save_text(&r, "functions.jsonl",
+              "{\"schema\":\"rubato.functions/1\",\"workers\":2,\"memory_mb\":442,"
+              "\"measures\":true,\"usd\":0.5,\"calls\":8,\"given_up\":1}\n");
+    save_text(&r, "federation.jsonl",
+              "{\"schema\":\"rubato.fed.round/1\",\"round\":10,\"sent\":5,\"answers\":1,\"late\":1,"
+              "\"lost\":3,\"there\":7}\n");
+    ru_text out = ru_text_arena(&r.s->arena);
+    ru_watch_prometheus(look(&r, &view), &view, &out);
+    assert_memory_equal(line_of(out.p, "rubato_federation_late_clients"), "1\n", 2);
+    assert_memory_equal(line_of(out.p, "rubato_federation_lost_clients"), "3\n", 2);
+    assert_memory_equal(line_of(out.p, "rubato_functions_workers"), "2\n", 2);
+    assert_memory_equal(line_of(out.p, "rubato_functions_measuring"), "1\n", 2);
+    assert_memory_equal(line_of(out.p, "rubato_functions_spent_dollars_total"), "0.5\n", 4);
+}
+
 static void test_prometheus(void **state)
 {
     rig r;
@@ -379,5 +401,5 @@ static void test_http(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(watch_run, T(test_totals), T(test_waits), T(test_clients), T(test_prometheus),
-         cmocka_unit_test(test_json), T(test_http))
+RU_TESTS(watch_run, T(test_totals), T(test_waits), T(test_clients), T(test_functions),
+         T(test_prometheus), cmocka_unit_test(test_json), T(test_http))

@@ -38,6 +38,36 @@ static void put_wrapped(ru_text *out, uint32_t columns, uint32_t *rows, const ch
     }
 }
 
+static void put_round(const ru_top_round *r, uint32_t columns, uint32_t *rows, ru_text *out)
+{
+    char buf[256];
+    ru_text line = ru_text_into(buf, sizeof buf);
+    if (r->asked > 0) {
+        ru_text_putf(&line, "last round: %lld of %lld clients in time", (long long)r->answers,
+                     (long long)r->asked);
+        if (r->late > 0) {
+            ru_text_putf(&line, ", %lld late", (long long)r->late);
+        }
+        if (r->lost > 0) {
+            ru_text_putf(&line, ", %lld lost", (long long)r->lost);
+        }
+        if (r->here > 0) {
+            ru_text_putf(&line, ", %lld are here", (long long)r->here);
+        }
+        if (r->resting > 0) {
+            ru_text_putf(&line, ", %lld out of hours", (long long)r->resting);
+        }
+        if (r->epsilon > 0) {
+            ru_text_putf(&line, ", epsilon %.4g", r->epsilon);
+        }
+        put_line(out, columns, rows, line.p);
+    } else if (r->resting > 0) {
+        ru_text_putf(&line, "no round yet: %lld clients are here, %lld out of hours",
+                     (long long)r->here, (long long)r->resting);
+        put_line(out, columns, rows, line.p);
+    }
+}
+
 static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text *out)
 {
     char buf[256];
@@ -80,25 +110,7 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         ru_text_put(&line, "]");
     }
     put_line(out, columns, rows, line.p);
-    line = ru_text_into(buf, sizeof buf);
-    if (t->round.asked > 0) {
-        ru_text_putf(&line, "last round: %lld of %lld clients in time", (long long)t->round.answers,
-                     (long long)t->round.asked);
-        if (t->round.here > 0) {
-            ru_text_putf(&line, ", %lld are here", (long long)t->round.here);
-        }
-        if (t->round.resting > 0) {
-            ru_text_putf(&line, ", %lld out of hours", (long long)t->round.resting);
-        }
-        if (t->round.epsilon > 0) {
-            ru_text_putf(&line, ", epsilon %.4g", t->round.epsilon);
-        }
-        put_line(out, columns, rows, line.p);
-    } else if (t->round.resting > 0) {
-        ru_text_putf(&line, "no round yet: %lld clients are here, %lld out of hours",
-                     (long long)t->round.here, (long long)t->round.resting);
-        put_line(out, columns, rows, line.p);
-    }
+    put_round(&t->round, columns, rows, out);
     line = ru_text_into(buf, sizeof buf);
     if (t->follow.told) {
         ru_text_putf(&line, "queue: %lld of %lld samples, ", (long long)t->follow.queue,
@@ -110,6 +122,22 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         }
         put_line(out, columns, rows, line.p);
     }
+}
+
+static void put_functions(const ru_top_functions *f, uint32_t columns, uint32_t *rows, ru_text *out)
+{
+    char buf[256];
+    ru_text line = ru_text_into(buf, sizeof buf);
+    if (f->workers == 0) {
+        return;
+    }
+    ru_text_putf(&line, "%s %lld function%s of %lld MB, %.3g USD spent in %lld calls",
+                 f->measures ? "measures" : "runs", (long long)f->workers,
+                 f->workers == 1 ? "" : "s", (long long)f->memory_mb, f->usd, (long long)f->calls);
+    if (f->given_up > 0) {
+        ru_text_putf(&line, ", %lld epochs given up", (long long)f->given_up);
+    }
+    put_line(out, columns, rows, line.p);
 }
 
 static void put_rate(ru_text *line, double bytes_per_s)
@@ -154,6 +182,7 @@ void ru_top_draw(const ru_top *t, uint32_t rows, uint32_t columns, ru_text *out)
         lead = t->ranks[k].step > lead ? t->ranks[k].step : lead;
     }
     put_head(t, columns, &rows, out);
+    put_functions(&t->functions, columns, &rows, out);
     put_line(out, columns, &rows,
              "rank     step   lag  step/s  comp   net  peer input other    sums/s  copies/s");
     uint32_t below = 2 * t->n_causes + (t->n_events < 4 ? t->n_events : 4);

@@ -29,6 +29,7 @@ typedef struct ru_top_round {
     int64_t asked, answers, here; /* clients; here 0: not known */
     int64_t resting;              /* clients that are out of their hours */
     double epsilon;               /* of all rounds so far; 0: nobody counts it */
+    int64_t late, lost;           /* of those asked: had no answer in time; went away */
 } ru_top_round;
 
 /* Of data.follow. */
@@ -38,6 +39,14 @@ typedef struct ru_top_follow {
     int64_t workers;        /* called for them; 0: no step can be made of them */
 } ru_top_follow;
 
+/* Of a training on functions. */
+typedef struct ru_top_functions {
+    int64_t workers;                    /* 0: it is none */
+    int64_t memory_mb, calls, given_up; /* of each; so far */
+    bool measures;                      /* a choice for some steps, to see how long they take */
+    double usd;                         /* spent */
+} ru_top_functions;
+
 typedef struct ru_top {
     const char *name;                   /* of the run */
     int64_t step, steps;                /* of the job; steps 0: open */
@@ -45,6 +54,7 @@ typedef struct ru_top {
     double noise;                       /* gradient noise scale in samples; 0: not measured */
     ru_top_round round;                 /* the last one; asked 0: no federation */
     ru_top_follow follow;
+    ru_top_functions functions;
     const char *ended;        /* "done", "stopped"; NULL: it runs */
     const ru_top_rank *ranks; /* [n] */
     uint32_t n;

@@ -36,18 +36,24 @@ ru_status ru_top_json(const ru_top *t, ru_text *out, ru_err *err)
         json_array_append_new(events, json_string(t->events[i]));
     }
     json_t *round =
-        json_pack("{s:I, s:I, s:I, s:I, s:f}", "asked", (json_int_t)t->round.asked, "answers",
-                  (json_int_t)t->round.answers, "here", (json_int_t)t->round.here, "resting",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "asked", (json_int_t)t->round.asked,
+                  "answers", (json_int_t)t->round.answers, "here", (json_int_t)t->round.here,
+                  "late", (json_int_t)t->round.late, "lost", (json_int_t)t->round.lost, "resting",
                   (json_int_t)t->round.resting, "epsilon", t->round.epsilon);
     json_t *follow = json_pack("{s:b, s:I, s:I, s:I}", "told", t->follow.told, "arrived",
                                (json_int_t)t->follow.arrived, "queue", (json_int_t)t->follow.queue,
                                "workers", (json_int_t)t->follow.workers);
-    json_t *o =
-        json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o, s:o, s:o}",
-                  "schema", "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps",
-                  (json_int_t)t->steps, "loss", t->loss, "samples_per_s", t->samples_per_s,
-                  "left_s", t->left_s, "gradient_noise", t->noise, "ended", t->ended, "ranks",
-                  ranks, "causes", causes, "events", events, "round", round, "follow", follow);
+    const ru_top_functions *f = &t->functions;
+    json_t *functions =
+        json_pack("{s:I, s:I, s:b, s:f, s:I, s:I}", "workers", (json_int_t)f->workers, "memory_mb",
+                  (json_int_t)f->memory_mb, "measures", f->measures, "usd", f->usd, "calls",
+                  (json_int_t)f->calls, "given_up", (json_int_t)f->given_up);
+    json_t *o = json_pack(
+        "{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+        "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps", (json_int_t)t->steps,
+        "loss", t->loss, "samples_per_s", t->samples_per_s, "left_s", t->left_s, "gradient_noise",
+        t->noise, "ended", t->ended, "ranks", ranks, "causes", causes, "events", events, "round",
+        round, "follow", follow, "functions", functions);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL) {
@@ -116,6 +122,7 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
     const json_t *ranks = json_object_get(o, "ranks");
     const json_t *round = json_object_get(o, "round");
     const json_t *follow = json_object_get(o, "follow");
+    const json_t *functions = json_object_get(o, "functions");
     const char *schema = json_string_value(json_object_get(o, "schema"));
     if (schema == NULL || strcmp(schema, "rubato.top/1") != 0) {
         return RU_FAIL(err, RU_E_DATA, "this is no view of a run (rubato.top/1 was expected)");
@@ -130,12 +137,20 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
                   .round = {.asked = count(round, "asked"),
                             .answers = count(round, "answers"),
                             .here = count(round, "here"),
+                            .late = count(round, "late"),
+                            .lost = count(round, "lost"),
                             .resting = count(round, "resting"),
                             .epsilon = number(round, "epsilon")},
                   .follow = {.told = json_is_true(json_object_get(follow, "told")),
                              .arrived = count(follow, "arrived"),
                              .queue = count(follow, "queue"),
                              .workers = count(follow, "workers")},
+                  .functions = {.workers = count(functions, "workers"),
+                                .memory_mb = count(functions, "memory_mb"),
+                                .measures = json_is_true(json_object_get(functions, "measures")),
+                                .usd = number(functions, "usd"),
+                                .calls = count(functions, "calls"),
+                                .given_up = count(functions, "given_up")},
                   .ended = plain(json_object_get(o, "ended"), arena)};
     t->name = t->name != NULL ? t->name : "?";
     take_texts(json_object_get(o, "events"), RU_TOP_EVENTS_MAX, t->events, &t->n_events, arena);

@@ -78,6 +78,9 @@ static void test_sizes(void **state)
     assert_non_null(strstr(draw(&t, 24, 80, &arena), "queue: 60 of 900 samples, 3 workers"));
     t.follow.workers = 0;
     assert_non_null(strstr(draw(&t, 24, 80, &arena), "of 900 samples, waits for samples"));
+    t.functions = (ru_top_functions){.workers = 2, .memory_mb = 442, .usd = 0.012, .calls = 6};
+    assert_non_null(
+        strstr(draw(&t, 24, 80, &arena), "runs 2 functions of 442 MB, 0.012 USD spent in 6 calls"));
     t = (ru_top){.name = "runs/none", .left_s = -1};
     (void)draw(&t, 8, 40, &arena);
     ru_arena_fini(&arena);

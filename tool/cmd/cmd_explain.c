@@ -9,6 +9,7 @@
 #include "tool/explain/explain_app.h"
 #include "tool/explain/explain_errors.h"
 #include "tool/explain/explain_follow.h"
+#include "tool/explain/explain_functions.h"
 #include "tool/explain/explain_ops.h"
 #include "tool/explain/explain_order.h"
 #include "tool/explain/explain_pipe.h"
@@ -456,6 +457,7 @@ static ru_status explain_run(ru_cmd_in *in, const ru_world *w, const ru_policy *
     if (one == NULL) {
         RU_TRY(rui_explain_rounds(in->args[0], in->arena, out, err));
         RU_TRY(rui_explain_follow(in->args[0], in->arena, out, err));
+        RU_TRY(rui_explain_functions(in->args[0], in->arena, out, err));
     }
     if (job != NULL && one == NULL) {
         RU_TRY(rui_explain_app_methods(job, w, in->arena, out, err));
