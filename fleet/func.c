@@ -152,6 +152,14 @@ static void on_answer(ru_func *f, const ru_func_answer *a, ru_time now, ru_effec
     }
 }
 
+/* No worker may have ended it already. */
+static void say_last(ru_func *f, ru_effects *fx)
+{
+    RU_CHECK(f->state == RUNS && !f->last_said);
+    f->last_said = true;
+    say(f, fx, RU_FUNC_LAST, f->done + f->opt.ahead);
+}
+
 static void on_summed(ru_func *f, int64_t step, ru_time now, ru_effects *fx)
 {
     if (f->state != RUNS || step != f->done) {
@@ -166,10 +174,22 @@ static void on_summed(ru_func *f, int64_t step, ru_time now, ru_effects *fx)
     wake_at(f, stalled_at(f, now), fx);
     if (f->opt.life_ns > 0 && !f->last_said && f->done < f->choice.end) {
         int64_t left = f->opt.life_ns - ru_time_since(now, f->called);
-        if (left < LEFT_STEPS * (first ? took : f->slow_ns) + f->opt.life_ns / LEFT_PART) {
-            f->last_said = true;
-            say(f, fx, RU_FUNC_LAST, f->done);
+        int64_t steps = LEFT_STEPS + (int64_t)f->opt.ahead;
+        if (left < steps * (first ? took : f->slow_ns) + f->opt.life_ns / LEFT_PART) {
+            say_last(f, fx);
         }
+    }
+}
+
+static void on_again(ru_func *f, ru_effects *fx)
+{
+    int64_t end = f->done + f->opt.ahead + 1;
+    if (f->state != RUNS || end >= f->choice.end) {
+        return;
+    }
+    f->choice.end = f->last_said ? f->done : end;
+    if (!f->last_said) {
+        say_last(f, fx);
     }
 }
 
@@ -237,6 +257,8 @@ void ru_func_step(ru_func *f, const ru_event *ev, ru_effects *fx)
         on_summed(f, ev->value, ev->now, fx);
     } else if (ev->kind == RU_EV_LOCAL && w == RU_FUNC_BUSY) {
         on_busy(f, ev->value != 0, ev->now, fx);
+    } else if (ev->kind == RU_EV_LOCAL && w == RU_FUNC_AGAIN) {
+        on_again(f, fx);
     } else if (ev->kind == RU_EV_LOCAL && w == RU_FUNC_STOP) {
         f->state = OVER;
         say(f, fx, RU_FUNC_FENCE, 0);

@@ -5,7 +5,8 @@
  *                      |                                          or PLAN, where its last step was
  *                      |                                          known from the beginning
  *                      |--a call fails, no step is done for long--> FENCE, FENCED
- *                      '--their time is nearly up--> LAST (a step), and all answer behind it
+ *                      |--their time is nearly up--> LAST (a step), and all answer behind it
+ *                      '--AGAIN--> LAST, then PLAN
  *   FENCED --all have answered, or those who have not are written off--> RUNS of the next epoch
  *
  * A step is done when all sums of it are there: SUMMED. So each step is done once, in one epoch,
@@ -27,6 +28,7 @@ typedef struct ru_func_options {
     int64_t stall_ns;      /* at least, without a step, before an epoch is given up; 0: 30 s */
     int64_t start_ns;      /* more, for the first step of an epoch; 0: 120 s */
     uint32_t failures_max; /* epochs one behind the other without a step; 0: 5 */
+    uint32_t ahead;        /* steps that workers may have ended and that are not SUMMED yet */
     uint32_t what_first;   /* of its words */
 } ru_func_options;
 
@@ -35,6 +37,7 @@ typedef enum ru_func_word {
     RU_FUNC_ANSWER, /* in: ru_func_answer */
     RU_FUNC_SUMMED, /* in, value: a step whose sums are all there */
     RU_FUNC_BUSY,   /* in, value: 1: steps wait for the owner; 0: no more */
+    RU_FUNC_AGAIN,  /* in: choose again behind the next step */
     RU_FUNC_STOP,   /* in: nothing more */
     RU_FUNC_TIMER,
     RU_FUNC_PLAN,   /* out, value: steps done: choose */

@@ -62,6 +62,7 @@ static void see(box *b, const ru_effect *e)
     case RU_FUNC_ANSWER:
     case RU_FUNC_SUMMED:
     case RU_FUNC_BUSY:
+    case RU_FUNC_AGAIN:
     case RU_FUNC_STOP:
     case RU_FUNC_TIMER:
     case RU_FUNC_WORDS:
@@ -102,16 +103,21 @@ static void answer(box *b, double s, uint32_t epoch, uint32_t rank, ru_func_resu
        (ru_event){.kind = RU_EV_LOCAL, .what = RU_FUNC_ANSWER, .data = &a, .size_bytes = sizeof a});
 }
 
-static void open_box(box *b, int64_t steps, int64_t life_ns)
+static void open_with(box *b, const ru_func_options *o)
 {
     *b = (box){.last = -1, .state = -1, .timer = {INT64_MAX}};
     ru_arena_init(&b->memory, 0);
-    const ru_func_options o = {.steps = steps, .life_ns = life_ns, .what_first = FIRST};
     ru_err err;
-    assert_ok(ru_func_init(&o, &b->memory, &b->f, &err), err);
+    assert_ok(ru_func_init(o, &b->memory, &b->f, &err), err);
     ru_effects_init(&b->fx, &b->memory);
     at(b, 0, (ru_event){.kind = RU_EV_START, .what = 0});
     assert_true(b->plan);
+}
+
+static void open_box(box *b, int64_t steps, int64_t life_ns)
+{
+    const ru_func_options o = {.steps = steps, .life_ns = life_ns, .what_first = FIRST};
+    open_with(b, &o);
 }
 
 static void close_box(box *b)
@@ -168,6 +174,47 @@ static void test_life(void **state)
     assert_int_equal(b.epoch, 2);
     assert_int_equal(b.calls[1].first, k + 1);
     assert_int_equal(ru_func_figures_of(b.f).fenced, 0);
+    close_box(&b);
+}
+
+/* What is wanted anew ends the epoch behind the step under way, also when a hand-over was said. */
+static void test_again(void **state)
+{
+    box b;
+    (void)state;
+    open_box(&b, 100, 0);
+    choose(&b, 0, 2, 50);
+    say(&b, 1, RU_FUNC_SUMMED, 0);
+    say(&b, 1.5, RU_FUNC_AGAIN, 0);
+    assert_int_equal(b.last, 1);
+    say(&b, 1.6, RU_FUNC_AGAIN, 0);
+    say(&b, 2, RU_FUNC_SUMMED, 1);
+    answer(&b, 2, 1, 0, RU_FUNC_ENDED, 2);
+    answer(&b, 2, 1, 1, RU_FUNC_ENDED, 2);
+    assert_true(b.plan && !b.fenced);
+    choose(&b, 3, 1, 4); /* two steps: the second one is the last anyway */
+    say(&b, 4, RU_FUNC_SUMMED, 2);
+    say(&b, 4, RU_FUNC_AGAIN, 0);
+    assert_int_equal(b.last, -1);
+    close_box(&b);
+}
+
+/* Sums that come late: the last step is one that no worker can have ended. */
+static void test_ahead(void **state)
+{
+    box b;
+    const ru_func_options o = {.steps = 100, .ahead = 3, .what_first = FIRST};
+    (void)state;
+    open_with(&b, &o);
+    choose(&b, 0, 1, 50);
+    say(&b, 1, RU_FUNC_SUMMED, 0);
+    say(&b, 1, RU_FUNC_AGAIN, 0);
+    assert_int_equal(b.last, 4);
+    for (int64_t k = 1; k < 5; k++) {
+        say(&b, 2, RU_FUNC_SUMMED, k);
+    }
+    answer(&b, 3, 1, 0, RU_FUNC_ENDED, 5);
+    assert_true(b.plan && !b.fenced);
     close_box(&b);
 }
 
@@ -309,5 +356,5 @@ static void test_storm(void **state)
 }
 
 RU_TESTS(fleet_func, cmocka_unit_test(test_end), cmocka_unit_test(test_life),
-         cmocka_unit_test(test_lost), cmocka_unit_test(test_busy), cmocka_unit_test(test_failures),
-         cmocka_unit_test(test_storm))
+         cmocka_unit_test(test_again), cmocka_unit_test(test_ahead), cmocka_unit_test(test_lost),
+         cmocka_unit_test(test_busy), cmocka_unit_test(test_failures), cmocka_unit_test(test_storm))

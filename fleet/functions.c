@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "env/file/file.h"
 #include "env/process/self.h"
 #include "fleet/functions_impl.h"
 
@@ -70,6 +71,7 @@ static void summed(rui_functions *a, int64_t at)
     ru_cond_broadcast(&a->changed);
     ru_mutex_unlock(&a->lock);
     rui_functions_say(a, RU_FUNC_SUMMED, at, NULL, 0);
+    rui_functions_price(a, ru_clock_now());
     set_window(a);
 }
 
@@ -171,6 +173,7 @@ static void follow(rui_functions *a, const ru_effect *e)
         rui_functions_fail(a, (ru_status)e->value, e->data);
         break;
     case RU_FUNC_CHOICE:
+    case RU_FUNC_AGAIN:
     case RU_FUNC_ANSWER:
     case RU_FUNC_SUMMED:
     case RU_FUNC_BUSY:
@@ -332,10 +335,21 @@ static ru_status open_functions(rui_functions *a, ru_err *err)
         .url = o->url,
         .name = o->name,
         .sign = o->sign};
-    const ru_func_options fo = {
-        .first = a->run.step, .steps = a->run.steps, .life_ns = o->scale.life_ns};
+    const ru_func_options fo = {.first = a->run.step,
+                                .steps = a->run.steps,
+                                .life_ns = o->scale.life_ns,
+                                .ahead = o->keys != NULL ? RUI_FUNCTIONS_AHEAD : 0};
     RU_TRY(ru_function_host_open(&ho, &a->loop_arena, &a->host, err));
     return ru_func_init(&fo, &a->loop_arena, &a->machine, err);
+}
+
+/* What was spent goes to a file of the run. */
+static ru_status open_money(rui_functions *a, ru_err *err)
+{
+    const char *path = ru_path_join(&a->loop_arena, a->run.dir, "functions.jsonl");
+    a->money.usd_per_gb_s = a->opt->scale.usd_per_gb_s;
+    return path != NULL ? ru_log_file_open(path, a->run.step > 0, &a->money.log, err)
+                        : RU_FAIL(err, RU_E_MEM, "no memory for a name");
 }
 
 static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
@@ -349,6 +363,7 @@ static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
     RU_TRY(ru_loop_waker(a->loop, on_wake, a, &a->waker, err));
     RU_TRY(open_store(a, err));
     RU_TRY(open_functions(a, err));
+    RU_TRY(open_money(a, err));
     RU_TRY(a->follow.files != NULL ? rui_functions_follow_open(a, err) : RU_OK);
     int fd = ru_self_stop_fd();
     RU_TRY(fd >= 0 ? ru_loop_fd(a->loop, fd, READ, on_stop, a, err) : RU_OK);
@@ -422,6 +437,7 @@ static void close_all(rui_functions *a)
         free(a->sums[k]);
     }
     free(a->state);
+    ru_log_file_close(a->money.log);
     rui_functions_follow_close(a);
     ru_arena_fini(&a->loop_arena);
     ru_cond_fini(&a->changed);

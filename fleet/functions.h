@@ -6,7 +6,8 @@
  *                 (fleet/exchange/store.h)
  *
  * With a deadline or a budget the policy `scale` chooses workers and memory, from measurements that
- * are steps of the run. A run whose budget does not suffice stops with a checkpoint.
+ * are steps of the run, anew when the price changes. A run whose budget does not suffice stops with
+ * a checkpoint.
  *
  * A step counts when all sums of it are in the store; then the main thread makes its update, and
  * workers make theirs. Workers are at most three steps ahead of the main thread.
@@ -34,6 +35,7 @@ typedef struct ru_functions_train_options {
     const char *listen; /* of the store, as ru_http_options */
     const char *keys;   /* redis:// or s3://: gradients cross there (web/keys.h); NULL: own store */
     const char *reach;  /* HOST:PORT under which functions reach it; NULL: where it listens */
+    const char *price;  /* file with scale.usd_per_gb_s, read again each second; NULL: none */
 } ru_functions_train_options;
 
 /* Does the policy `scale` choose workers and memory? It needs to know how many steps there are. */
@@ -43,6 +45,8 @@ static inline bool ru_functions_scales(const ru_functions_train_options *o)
            o->train->job->data.follow_ns == 0;
 }
 
+/* What the file `price` says. Errors: RU_E_DATA for anything but a price, those of the file. */
+RU_MUST_USE ru_status ru_functions_price(const char *path, double *out, ru_err *err);
 /* Until all steps are done, or the job ends before. Errors: those of ru_train_summed; RU_E_PEER
  * when functions fail again and again, RU_E_MEM when they need more memory, those of the store. */
 RU_MUST_USE ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *arena,

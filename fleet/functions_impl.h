@@ -43,6 +43,17 @@ typedef struct rui_functions_follow {
     int64_t told;      /* arrived samples, as the log has them. Loop thread */
 } rui_functions_follow;
 
+/* What it costs. Loop thread. */
+typedef struct rui_functions_money {
+    double usd_per_gb_s;        /* now */
+    double paid_usd, paid_gb_s; /* of GB-s at prices before that; these GB-s */
+    ru_time looked;             /* at the file of the price */
+    ru_time chosen_at;          /* the choice */
+    double chosen_usd;          /* spent before it */
+    ru_log_file *log;           /* RUN/functions.jsonl */
+    ru_time told;               /* its last line; ns 0: none */
+} rui_functions_money;
+
 typedef struct rui_functions {
     const ru_functions_train_options *opt;
     ru_arena *arena, loop_arena; /* of the threads main and loop */
@@ -77,8 +88,7 @@ typedef struct rui_functions {
     ru_time begun, epoch_at, summed_at; /* run, epoch, last step of it; ns 0: none */
     int64_t steps_ns, init_ns;          /* of the choice: its n_steps together; before the first */
     uint32_t n_steps;
-    ru_time chosen_at; /* the choice */
-    double chosen_usd; /* spent before it */
+    rui_functions_money money;
 } rui_functions;
 
 /* functions.c. Loop thread. */
@@ -126,6 +136,11 @@ RU_MUST_USE ru_status rui_functions_follow_files(rui_functions *a, const ru_func
 void rui_functions_choose(rui_functions *a);
 /* A step is summed. */
 void rui_functions_took(rui_functions *a, ru_time now);
+/* The machine knows that it is: where the price has changed, choose again. */
+void rui_functions_price(rui_functions *a, ru_time now);
+/* A line of RUN/functions.jsonl, for `rubato top`, --metrics and explain. runs: calls are under
+ * way. */
+void rui_functions_note(rui_functions *a, ru_time now, bool runs);
 /* What the run took and cost, in the log. */
 void rui_functions_tell(rui_functions *a);
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
@@ -30,8 +31,9 @@ static ru_status check_store(const char *at, ru_err *err)
 
 ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
 {
-    static const char *const own[] = {"function-name", "sign",        "memory",   "life",  "store",
-                                      "store-listen",  "store-reach", "deadline", "budget"};
+    static const char *const own[] = {"function-name", "sign",         "memory",      "life",
+                                      "store",         "store-listen", "store-reach", "deadline",
+                                      "budget",        "price"};
     static const char *const others[] = {
         "hosts",      "nnodes",       "nproc-per-node", "rdzv-endpoint", "master-addr",
         "standalone", "listen",       "weights",        "beside",        "find-lr",
@@ -125,6 +127,23 @@ static ru_status read_budget(ru_cmd_in *in, ru_func_scale_options *o, ru_err *er
                          text);
 }
 
+/* --price 1.66667e-5, or a file: *file. */
+static ru_status read_price(ru_cmd_in *in, ru_func_scale_options *o, const char **file, ru_err *err)
+{
+    const char *text = ru_cmd_text(in, "price");
+    bool number = ru_str_f64(ru_str_c(text), &o->usd_per_gb_s);
+    if (!number && ru_path_is_file(text)) {
+        *file = text;
+        return ru_functions_price(text, &o->usd_per_gb_s, err);
+    }
+    return number && o->usd_per_gb_s > 0 && o->usd_per_gb_s < 1
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "--price %s: expected US dollars for a GB-s, as in --price 1.66667e-5, or "
+                         "a file that has them",
+                         text);
+}
+
 static ru_status read_scale(ru_cmd_in *in, const ru_job *job, uint32_t workers_min,
                             uint32_t workers_max, ru_func_scale_options *o, ru_err *err)
 {
@@ -132,7 +151,6 @@ static ru_status read_scale(ru_cmd_in *in, const ru_job *job, uint32_t workers_m
                                  .workers_max = workers_max,
                                  .deadline_ns = ru_cmd_i64(in, "deadline"),
                                  .life_ns = ru_cmd_i64(in, "life"),
-                                 .usd_per_gb_s = 1.66667e-5,
                                  .usd_per_call = 2e-7};
     RU_TRY(read_memory(in, o, err));
     RU_TRY(read_budget(in, o, err));
@@ -182,6 +200,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, const r
     };
     RU_TRY(check_reach(in, at, err));
     RU_TRY(read_scale(in, to->job, plan->workers_min, plan->workers_max, &o.scale, err));
+    RU_TRY(read_price(in, &o.scale, &o.price, err));
     ru_train_result result;
     ru_self_stop_watch();
     ru_status st = ru_functions_train(&o, in->arena, &result, err);

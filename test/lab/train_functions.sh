@@ -8,7 +8,8 @@
 #   4. a stop signal saves a checkpoint and ends the instances; --resume goes on to the same model.
 #   5. an endpoint that speaks Lambda's Invoke is called; a second run takes nothing of the first one's state.
 #   6. the handler of docs/train-functions.md, where Node is installed: two instances of it do the same, and none is left.
-#   7. with a deadline the choices of the policy do the same, and explain shows what was predicted and measured.
+#   7. with a deadline the choices of the policy do the same, and explain shows what was predicted and measured; a price
+#      that changes leads to another choice.
 #   8. what workers on functions cannot do is refused by name.
 #   9. a platform that starts the program itself and hands out calls over Lambda's runtime API: the same model, no
 #      answer that the platform refuses, and a program that cannot begin says why.
@@ -159,6 +160,25 @@ grep -q 'scale measures' scaled.log || fail "nothing is measured: $(cat scaled.l
 "$rubato" explain scaled scale >scale.txt || fail "explain scale"
 grep -A4 'predicted and measured' scale.txt | grep -q 'step .*s .*s .*%' || fail "no measured step: $(cat scale.txt)"
 grep -q 'USD for .* calls' scaled.log || fail "no bill: $(cat scaled.log)"
+
+# a new price leads to a new choice; top and explain tell choices and money
+echo 1e-5 >price
+start priced -w 1:2 --memory 512:1536:512 --deadline 3600s --set train.steps=200000 --price price
+reaches priced 30
+echo 2e-5 >price
+for _ in $(seq 1 6000); do
+    sed '1,/functions price 2e-05 USD a GB-s/d' priced.log | grep -q 'functions scale' && break
+    sleep 0.05
+done
+kill -TERM "$run"
+ends priced
+sed '1,/functions price 2e-05 USD a GB-s/d' priced.log | grep -q 'functions scale' || fail "the new price changes nothing: $(cat priced.log)"
+grep -qE '(runs|measures) [12] functions? of [0-9]+ MB, .* USD spent in' <<<"$("$rubato" top priced --once)" || fail "top does not tell what was spent"
+"$rubato" explain priced >priced.txt || fail "explain priced"
+grep -qE ' measures +[12] +[0-9]+ +0\.00001' priced.txt || fail "explain does not tell what was measured: $(cat priced.txt)"
+grep -qE ' (runs|measures) +[12] +[0-9]+ +0\.00002' priced.txt || fail "explain does not know the new price: $(cat priced.txt)"
+"$rubato" train job.yaml --functions local -w 2 --price cheap >bad.log 2>&1 && fail "--price"
+grep -q 'expected US dollars for a GB-s' bad.log || fail "--price: $(cat bad.log)"
 
 # 8. refusals
 "$rubato" train job.yaml --memory 512 >bad.log 2>&1 && fail "--memory alone"
