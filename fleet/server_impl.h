@@ -70,6 +70,11 @@ typedef struct rui_fed_slot {
     ru_err why;   /* status RU_OK: nothing failed */
 } rui_fed_slot;
 
+typedef struct rui_fed_asked {
+    uint32_t sent,
+        lost; /* clients that got the task of the round; of them, that went away with it */
+} rui_fed_asked;
+
 typedef struct rui_fed_server {
     const ru_fed_serve_options *opt;
     const ru_job_federated *job;
@@ -99,7 +104,7 @@ typedef struct rui_fed_server {
     double correct_sum, correct_weight; /* of those that tell their accuracy */
     uint32_t round;
     ru_time round_begun;
-    uint32_t sent_n;
+    rui_fed_asked asked;
     int64_t waits_for; /* 1 + clients that were there when it said that it waits; 0: it did not */
     /* An evaluation of the tiers. */
     uint32_t eval_left;

@@ -109,11 +109,18 @@ void rui_fed_local(rui_fed_server *s, ru_fed_word word, int64_t value, const voi
                  fx);
 }
 
+/* Has it the task of the round under way? */
+static bool trains(const rui_fed_server *s, const rui_fed_member *m)
+{
+    return m->task != 0 && m->kind == RUI_FED_TRAIN && m->waits.round == s->round;
+}
+
 void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects *fx)
 {
     if (!m->up) {
         return;
     }
+    s->asked.lost += trains(s, m) ? 1 : 0;
     m->up = false;
     s->there--;
     bool scores = m->task != 0 && m->kind == RUI_FED_EVALUATE;
@@ -228,8 +235,9 @@ static void send_task(rui_fed_server *s, uint32_t i, const rui_fed_task *t, ru_t
                       ru_effects *fx)
 {
     rui_fed_member *m = &s->members[i];
-    if (!m->up) {
-        return; /* its LEAVE is on the way to the machine */
+    if (!m->up) { /* its LEAVE is on the way to the machine */
+        s->asked.lost += t->kind == RUI_FED_TRAIN ? 1 : 0;
+        return;
     }
     m->task = t->task;
     m->task_at = now;
@@ -263,7 +271,7 @@ static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_eff
         s->round_begun = now;
         s->round = l->round;
         s->waits_for = 0;
-        s->sent_n = l->n;
+        s->asked = (rui_fed_asked){.sent = l->n};
         rui_fed_pace_round(&s->pace);
         rui_secure_begin(s, l, now, fx);
         ru_log(RU_LOG_INFO, "fed", "round", "round %u of %lld: %u clients", l->round,
@@ -311,12 +319,23 @@ void rui_fed_tell_clients(rui_fed_server *s)
     ru_mutex_unlock(&s->lock);
 }
 
+/* Clients that still owe their answer to the round. */
+static uint32_t late(const rui_fed_server *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += trains(s, &s->members[i]) ? 1 : 0;
+    }
+    return n;
+}
+
 /* One line of JSON about a round that was merged. */
 static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_text *t)
 {
     const uint32_t *tier = ru_fed_tier_of(s->fed);
     ru_text_putf(t, "{\"schema\":\"rubato.fed.round/1\",\"round\":%u,\"sent\":%u,\"answers\":%u,",
-                 l->round, s->sent_n, l->n);
+                 l->round, s->asked.sent, l->n);
+    ru_text_putf(t, "\"late\":%u,\"lost\":%u,", late(s), s->asked.lost);
     ru_text_putf(t, "\"seconds\":");
     ru_text_f64(t, (double)(now.ns - s->round_begun.ns) * 1e-9);
     ru_text_putf(t, ",\"there\":%u,\"samples\":%.0f,\"loss\":", s->there, s->sum.weight);

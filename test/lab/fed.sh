@@ -62,7 +62,7 @@ grep -q '^accuracy *0\.9' eval.txt || fail "the model has learned nothing: $(cat
 "$rubato" predict plain test.csv >predicted.txt && [[ -s predicted.txt ]] || fail "predict"
 "$rubato" export plain --onnx model.onnx >/dev/null && [[ -s model.onnx ]] || fail "export"
 "$rubato" explain plain >explain.txt || fail "explain"
-grep -qE '^ +12 .* 2 +2 +0 +2 of 0 ' explain.txt || fail "explain shows no rounds: $(cat explain.txt)"
+grep -qE '^ +12 .* 2 +2 +0 +0 +0 +2 of 0 ' explain.txt || fail "explain shows no rounds: $(cat explain.txt)"
 grep -qE '^ +alice +0 .* 12$' explain.txt || fail "explain shows no clients: $(cat explain.txt)"
 grep -q 'step 12 of 12' <<<"$("$rubato" top plain --once)" || fail "top"
 grep -q 'waiting for 2 of 2 clients' plain.log || fail "it does not say for whom it waits"

@@ -31,6 +31,16 @@ static void keep(json_t *rounds, json_t *line)
     }
 }
 
+/* Simulations do not tell it. */
+static void put_count(const json_t *o, const char *key, ru_table *t)
+{
+    if (json_object_get(o, key) != NULL) {
+        ru_table_i64(t, whole(o, key));
+    } else {
+        ru_table_none(t);
+    }
+}
+
 static void put_number(double v, ru_table *t)
 {
     char text[32], json[32];
@@ -88,8 +98,8 @@ static void show_resting(const json_t *rounds, const json_t *now, const ru_tell 
 
 static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
-    static const char *const cols[] = {"round",          "took",  "sent", "answers",
-                                       "without answer", "tiers", "loss", "epsilon"};
+    static const char *const cols[] = {"round", "took", "sent",  "answers", "without answer",
+                                       "late",  "lost", "tiers", "loss",    "epsilon"};
     ru_table t = ru_table_in(arena);
     size_t n = json_array_size(rounds);
     bool told = json_object_get(json_array_get(rounds, n - 1), "epsilon") != NULL;
@@ -103,6 +113,8 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tel
         ru_table_i64(&t, whole(o, "sent"));
         ru_table_i64(&t, whole(o, "answers"));
         ru_table_i64(&t, whole(o, "sent") - whole(o, "answers"));
+        put_count(o, "late", &t);
+        put_count(o, "lost", &t);
         put_tiers(json_object_get(o, "clients"), &t);
         put_number(number(o, "loss"), &t);
         if (told) {
