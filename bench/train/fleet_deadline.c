@@ -82,17 +82,22 @@ static ru_status measure(ru_bench *b, const char *job, uint32_t workers, uint32_
     return train(b, job, words, RU_ARRAY_LEN(words), out, err);
 }
 
-/* The cheapest of the grid that keeps the deadline; -1: none. */
-static double cheapest(const spent *grid, uint32_t n, double deadline_s)
+/* The cheapest of the grid that keeps the deadline; usd -1: none. */
+static spent cheapest_of(const spent *grid, uint32_t n, double deadline_s)
 {
-    double least = -1;
+    spent least = {.usd = -1};
     for (uint32_t k = 0; k < n; k++) {
         if (grid[k].seconds > 0 && grid[k].seconds <= deadline_s &&
-            (least < 0 || grid[k].usd < least)) {
-            least = grid[k].usd;
+            (least.usd < 0 || grid[k].usd < least.usd)) {
+            least = grid[k];
         }
     }
     return least;
+}
+
+static double cheapest(const spent *grid, uint32_t n, double deadline_s)
+{
+    return cheapest_of(grid, n, deadline_s).usd;
 }
 
 ru_status rui_bench_fleet_deadline(ru_bench *b, ru_err *err)
@@ -170,9 +175,18 @@ ru_status rui_bench_fleet_batches(ru_bench *b, ru_err *err)
     for (uint32_t k = 0; k < WORKERS; k += b->quick ? 2 : 1) {
         RU_TRY(measure(b, "batches.yaml", k + 1, BATCHES_MB, &grid[k], err));
         fastest = fmin(fastest, grid[k].seconds);
+        fprintf(stderr, "%u workers: %.2f s, %.3g USD\n", k + 1, grid[k].seconds, grid[k].usd);
     }
-    for (uint32_t j = 0; j < jobs; j++) { /* few choices keep it */
-        double deadline_s = fastest * (1.2 + 0.2 * j), least = cheapest(grid, WORKERS, deadline_s);
+    /* Between what the fastest and the cheapest take: where the cheapest keep the deadline nothing
+     * costs less than they. */
+    const double slowest = cheapest_of(grid, WORKERS, INFINITY).seconds;
+    if (!(slowest > fastest)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the cheapest number of workers is the fastest: no deadline needs more");
+    }
+    for (uint32_t j = 0; j < jobs; j++) {
+        double deadline_s = fastest + (slowest - fastest) * (j + 1) / (jobs + 1);
+        double least = cheapest(grid, WORKERS, deadline_s);
         const char *const words[] = {
             "-w",         ru_arena_printf(b->arena, "1:%d", WORKERS),
             "--memory",   ru_arena_printf(b->arena, "%d", BATCHES_MB),
