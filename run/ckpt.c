@@ -11,7 +11,9 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "env/file/memfile.h"
 #include "env/thread.h"
+#include "run/ckpt_held.h"
 #include "run/ckpt_store.h"
 #include "run/copies.h"
 
@@ -37,6 +39,7 @@ struct ru_ckpt {
     uint32_t n, n_model;
     void *snapshot; /* all tensors' bytes; NULL before the first save */
     int64_t snapshot_bytes;
+    bool on_disk;      /* it is a file's */
     ru_copies *copies; /* NULL: none are made */
     ru_ckpt_storage storage;
     ru_arena scratch; /* of the writing thread */
@@ -182,7 +185,11 @@ void ru_ckpt_close(ru_ckpt *c)
     ru_copies_close(c->copies);
     c->copies = NULL;
     ru_arena_fini(&c->scratch);
-    free(c->snapshot);
+    if (c->on_disk) {
+        ru_memfile_leave(c->snapshot, c->snapshot_bytes);
+    } else {
+        free(c->snapshot);
+    }
     c->snapshot = NULL;
 }
 
@@ -193,7 +200,10 @@ static ru_status make_snapshot(ru_ckpt *c, ru_err *err)
     if (c->snapshot != NULL) {
         return RU_OK;
     }
-    uint8_t *at = aligned_alloc(64, (size_t)(c->snapshot_bytes > 0 ? c->snapshot_bytes : 64));
+    void *memory = NULL;
+    c->snapshot_bytes = c->snapshot_bytes > 0 ? c->snapshot_bytes : 64;
+    RU_TRY(c->on_disk ? ru_memfile_on_disk(c->dir, c->snapshot_bytes, &memory, err) : RU_OK);
+    uint8_t *at = c->on_disk ? memory : aligned_alloc(64, (size_t)c->snapshot_bytes);
     if (at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a checkpoint's copy of the state (%lld bytes)",
                        (long long)c->snapshot_bytes);
@@ -215,6 +225,22 @@ void ru_ckpt_source(ru_ckpt *c,
 {
     c->read = read;
     c->read_self = self;
+}
+
+void ru_ckpt_on_disk(ru_ckpt *c)
+{
+    RU_CHECK(c->snapshot == NULL);
+    c->on_disk = true;
+}
+
+ru_status ru_ckpt_held(ru_ckpt *c, const char *state, void **at, ru_err *err)
+{
+    *at = NULL;
+    RU_TRY(make_snapshot(c, err));
+    for (uint32_t k = 0; k < c->n && *at == NULL; k++) {
+        *at = strcmp(c->tensors[k].state, state) == 0 ? c->tensors[k].data : NULL;
+    }
+    return RU_OK;
 }
 
 ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *pause_ns,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "env/file/file.h"
-#include "run/ckpt.h"
+#include "run/ckpt_held.h"
 
 typedef struct rig {
     ru_arena arena;
@@ -304,10 +304,47 @@ static void a_failed_write_gives_its_space_back(void **state)
     assert_ok(save(r, 2, &err), err);
 }
 
+/* As of a state that another process sent, piece by piece. */
+static ru_status from_both(void *self, const char *state, void *into, ru_err *err)
+{
+    rig *r = self;
+    return strcmp(state, "w") == 0 ? RU_OK : ru_exe_state_read(r->exe, r->m, into, err);
+}
+
+/* The copy may stand on the disk, and nothing of it stays there. */
+static void what_was_sent_is_written(void **state)
+{
+    rig *r = *state;
+    ru_err err = {0};
+    ru_ckpt_info info;
+    char **names;
+    void *at, *none;
+    const float w[4] = {5, 6, 7, 8};
+    ru_ckpt_on_disk(r->ckpt);
+    ru_ckpt_source(r->ckpt, from_both, r);
+    for (int64_t step = 1; step <= 2; step++) {
+        assert_ok(ru_ckpt_held(r->ckpt, "w", &at, &err), err);
+        assert_ok(ru_ckpt_held(r->ckpt, "v", &none, &err), err);
+        assert_null(none);
+        assert_int_equal(listed(r, &names), step - 1);
+        memcpy(at, w, sizeof w);
+        set(r, r->m, (float)step);
+        assert_ok(ru_ckpt_save(r->ckpt, NULL, &(ru_ckpt_at){.step = step}, NULL, &err), err);
+        assert_ok(ru_ckpt_wait(r->ckpt, &err), err);
+        assert_ok(ru_ckpt_find(r->dir, &r->arena, &info, &err), err);
+        set(r, r->w, 0);
+        set(r, r->m, 0);
+        assert_ok(ru_ckpt_load(&info, &r->graph, r->exe, true, &err), err);
+        assert_true(get(r, r->w) == w[3]);
+        assert_true(get(r, r->m) == (float)step);
+    }
+}
+
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 RU_TESTS(run_ckpt, RIG_TEST(the_newest_are_kept), RIG_TEST(steps_are_numbers),
          RIG_TEST(values_that_are_no_numbers_are_not_saved),
          RIG_TEST(a_write_under_way_is_waited_for), RIG_TEST(leftovers_go_and_damage_is_replaced),
          RIG_TEST(what_another_writes_stays), RIG_TEST(every_file_is_in_the_manifest),
-         RIG_TEST(another_model_is_refused), RIG_TEST(a_failed_write_gives_its_space_back))
+         RIG_TEST(another_model_is_refused), RIG_TEST(what_was_sent_is_written),
+         RIG_TEST(a_failed_write_gives_its_space_back))

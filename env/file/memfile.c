@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -109,6 +111,32 @@ ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out, r
         *out = (ru_map_file){p, size_bytes};
     }
     return RU_OK;
+}
+
+ru_status ru_memfile_on_disk(const char *folder, int64_t size_bytes, void **out, ru_err *err)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/.rubato-XXXXXX", folder);
+    int fd = n > 0 && n < (int)sizeof path ? mkostemp(path, O_CLOEXEC) : -1;
+    int why = fd < 0 ? errno : unlink(path) != 0 ? errno : posix_fallocate(fd, 0, size_bytes);
+    void *p = why == 0 ? mmap(NULL, (size_t)size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                       : MAP_FAILED;
+    why = why == 0 && p == MAP_FAILED ? errno : why;
+    ru_memfile_close(fd);
+    if (why != 0) {
+        return RU_FAIL(err, why == ENOMEM ? RU_E_MEM : RU_E_CREATE,
+                       "%s: no room for %lld bytes that do not fit into memory: %s", folder,
+                       (long long)size_bytes, strerror(why));
+    }
+    *out = p;
+    return RU_OK;
+}
+
+void ru_memfile_leave(void *at, int64_t size_bytes)
+{
+    if (at != NULL) {
+        (void)munmap(at, (size_t)size_bytes);
+    }
 }
 
 int64_t ru_memfile_lay(uint8_t *at, int fd, int64_t size_bytes)

@@ -29,6 +29,13 @@ bool ru_memfile_get(int fd, int64_t at, void *into, int64_t size_bytes);
  */
 RU_MUST_USE ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out,
                                      ru_err *err);
+/* Memory that a file without a name in `folder` has: the kernel writes what it needs elsewhere to
+ * that disk. It is there, zeroed, or the disk has no room. Owner: ru_memfile_leave. Errors:
+ * RU_E_CREATE, RU_E_MEM. */
+RU_MUST_USE ru_status ru_memfile_on_disk(const char *folder, int64_t size_bytes, void **out,
+                                         ru_err *err);
+void ru_memfile_leave(void *at, int64_t size_bytes); /* NULL is fine */
+
 /* In place of whole pages of that memory, from `at` on, stands a file from its beginning, at most
  * so many bytes of it; they are read when they are wanted. How many; 0: `at` is within a page, or
  * the kernel cannot. */

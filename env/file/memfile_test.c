@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "env/file/file.h"
+#include "test/scratch.h"
 #include "test/test.h"
 
 static void bytes_read_back(void **state)
@@ -59,5 +60,29 @@ static void files_are_laid_into_memory(void **state)
     ru_memfile_close(fd);
 }
 
+/* Zeroed, and without a name in the folder. */
+static void memory_stands_on_a_disk(void **state)
+{
+    ru_scratch *f = *state;
+    enum { N = 1 << 20 };
+    void *p = NULL;
+    char **names;
+    uint32_t n;
+    assert_ok(ru_memfile_on_disk(f->root, N, &p, &f->err), f->err);
+    uint8_t *bytes = p;
+    assert_true(bytes[0] == 0 && bytes[N - 1] == 0);
+    memset(bytes, 7, N);
+    assert_true(bytes[N - 1] == 7);
+    assert_ok(ru_dir_list(f->root, &f->arena, &names, &n, &f->err), f->err);
+    assert_int_equal(n, 0);
+    ru_memfile_leave(p, N);
+    ru_memfile_leave(NULL, N);
+    const char *none = ru_path_join(&f->arena, f->root, "none");
+    assert_int_equal(ru_memfile_on_disk(none, N, &p, &f->err), RU_E_CREATE);
+    assert_non_null(strstr(f->err.text, none));
+}
+
 RU_TESTS(env_memfile, cmocka_unit_test(bytes_read_back),
+         cmocka_unit_test_setup_teardown(memory_stands_on_a_disk, ru_scratch_open,
+                                         ru_scratch_close),
          cmocka_unit_test(files_are_laid_into_memory))
