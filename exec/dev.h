@@ -14,6 +14,7 @@
 
 #include "exec/exe.h"
 #include "exec/pool.h"
+#include "exec/together.h"
 
 typedef struct rui_dev_ops rui_dev_ops;
 
@@ -33,6 +34,13 @@ typedef struct rui_dev {
     uint32_t n_plans;
 } rui_dev;
 
+/* What memory the values of steps have. */
+typedef struct rui_dev_how {
+    bool guard;       /* no buffer sharing, zones behind buffers for `guards` */
+    bool together;    /* it comes later, from `together` */
+    uint32_t n_brief; /* together: so many ports, the first ones, stand in their moment only */
+} rui_dev_how;
+
 typedef struct rui_dev_in {
     const ru_graph *graph; /* after the passes; lives as long as the device's part */
     const ru_exe_options *opt;
@@ -41,8 +49,8 @@ typedef struct rui_dev_in {
     /* Of the same table, and open for longer: states of the same name and type are its memory.
      * NULL: none. */
     struct rui_dev *share;
-    bool guard; /* no buffer sharing, zones behind buffers for `guards` */
-    bool twin;  /* `share` has the same graph and options: what it packed serves this one too */
+    rui_dev_how how;
+    bool twin; /* `share` has the same graph and options: what it packed serves this one too */
 } rui_dev_in;
 
 /* Where a value stands, and when. */
@@ -135,6 +143,9 @@ struct rui_dev_ops {
     ru_status (*facts)(const rui_dev *d, const rui_step_time *times, ru_arena *arena,
                        ru_op_fact **ops, ru_err *err); /* [n_steps] */
     void (*rest)(rui_dev *d);                          /* ru_exe_rest; NULL: it keeps all */
+    /* ru_exe_together_open: *memory is mapped. NULL: not of this device. */
+    ru_status (*together)(rui_dev *const *at, uint32_t n, const ru_exe_turn *turns,
+                          uint32_t n_turns, void **memory, int64_t *size_bytes, ru_err *err);
     /* Of a graph without states. NULL: every run may read all constants. */
     rui_dev_use (*uses)(const rui_dev *d, const void *data, int64_t size_bytes);
     ru_status (*guards)(const rui_dev *d, ru_err *err); /* NULL: none are set */

@@ -329,7 +329,7 @@ ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err)
 /* Graphs run as given (to find errors) are expected to be slow; any other says so. */
 static void tell_slow(const ru_exe *e)
 {
-    if (e->dev->n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->guard &&
+    if (e->dev->n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->how.guard &&
         !e->opt.keep_nan) {
         ru_log(RU_LOG_WARN, "exec", "reference_kernels",
                "%u of %u operators have no fast kernel for their types and attributes: %s",
@@ -347,7 +347,7 @@ static ru_status open_dev(ru_exe *e, ru_err *err)
                            .opt = &e->opt,
                            .pool = e->pool,
                            .arena = &e->arena,
-                           .guard = e->guard,
+                           .how = e->how,
                            .share = e->base != NULL ? e->base->dev : NULL,
                            .twin = is_twin(e)};
     RU_TRY(e->ops->open(&in, &e->dev, err));
@@ -386,8 +386,8 @@ static void exe_free(ru_exe *e)
     free(e);
 }
 
-static ru_status open_as(const rui_dev_ops *ops, bool guard, const ru_graph *g,
-                         const ru_exe_options *opt, ru_exe **out, ru_err *err)
+ru_status rui_exe_open_how(const rui_dev_ops *ops, rui_dev_how how, const ru_graph *g,
+                           const ru_exe_options *opt, ru_exe **out, ru_err *err)
 {
     ru_time start = ru_clock_now();
     ru_exe *e = calloc(1, sizeof *e);
@@ -396,7 +396,7 @@ static ru_status open_as(const rui_dev_ops *ops, bool guard, const ru_graph *g,
     }
     ru_arena_init(&e->arena, 0);
     e->ops = ops;
-    e->guard = guard;
+    e->how = how;
     e->outer = g;
     e->opt = *opt;
     e->base = opt->share;
@@ -419,13 +419,14 @@ static ru_status open_as(const rui_dev_ops *ops, bool guard, const ru_graph *g,
 ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g, const ru_exe_options *opt,
                           ru_exe **out, ru_err *err)
 {
-    return open_as(ops, false, g, opt, out, err);
+    return rui_exe_open_how(ops, (rui_dev_how){0}, g, opt, out, err);
 }
 
 ru_status rui_exe_open_guarded(const ru_graph *g, const ru_exe_options *opt, ru_exe **out,
                                ru_err *err)
 {
-    return open_as(rui_dev_of(opt->device), true, g, opt, out, err);
+    return rui_exe_open_how(rui_dev_of(opt->device), (rui_dev_how){.guard = true}, g, opt, out,
+                            err);
 }
 
 ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out, ru_err *err)
@@ -746,7 +747,7 @@ ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
 
 ru_status rui_exe_guards_check(const ru_exe *e, ru_err *err)
 {
-    RU_CHECK(e->guard);
+    RU_CHECK(e->how.guard);
     return e->ops->guards != NULL ? e->ops->guards(e->dev, err) : RU_OK;
 }
 

@@ -44,10 +44,10 @@ struct ru_exe {
     const rui_dev_ops *ops;
     rui_dev *dev;
     ru_arena arena;
-    ru_exe *base;          /* whose state this one shares; NULL: all is its own */
-    uint32_t refs;         /* open executables that share this one's state, but its keeper */
-    bool closed;           /* by its owner; stays for those */
-    bool guard;            /* zones behind buffers are checked */
+    ru_exe *base;  /* whose state this one shares; NULL: all is its own */
+    uint32_t refs; /* open executables that share this one's state, but its keeper */
+    bool closed;   /* by its owner; stays for those */
+    rui_dev_how how;
     const ru_graph *outer; /* the caller's */
     ru_graph g;            /* after the passes */
     ru_exe_options opt;
@@ -80,6 +80,9 @@ ru_value_id rui_inner_state(const ru_exe *e, ru_value_id id);
 /* ru_exe_open on a device of any table. */
 RU_MUST_USE ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g,
                                       const ru_exe_options *opt, ru_exe **out, ru_err *err);
+
+RU_MUST_USE ru_status rui_exe_open_how(const rui_dev_ops *ops, rui_dev_how how, const ru_graph *g,
+                                       const ru_exe_options *opt, ru_exe **out, ru_err *err);
 
 /* Without buffer sharing, with zones behind buffers; the check says whether a kernel has written
  * past one of its buffers since. Errors: RU_E_BUG naming the buffer's last kernel. */

@@ -237,7 +237,7 @@ static ru_status open_low(cpu_dev *c, const rui_dev_in *in, bool nn, ru_err *err
     RU_TRY(rui_low_init(lo, in->graph, in->opt, nn, ru_pool_threads(in->pool),
                         c->share != NULL ? &c->share->lo : NULL, in->arena, err));
     lo->twin = in->twin;
-    lo->guard = in->guard;
+    lo->how = in->how;
     RU_TRY(rui_low_graph(lo, err));
     RU_TRY(rui_low_slow(lo, &c->head.slow, err));
     RU_TRY(rui_low_plan(lo, err));
@@ -559,7 +559,7 @@ static const char *node(const rui_dev *d, uint32_t step)
 static void rest(rui_dev *d)
 {
     const rui_low *lo = &of(d)->lo;
-    if (!lo->guard) {
+    if (!lo->how.guard) {
         ru_memory_forget(lo->memory, lo->memory_bytes - lo->state_bytes - lo->const_bytes,
                          lo->memory_bytes);
     }
@@ -617,6 +617,21 @@ static ru_status facts(const rui_dev *d, const rui_step_time *times, ru_arena *a
                        ru_op_fact **ops, ru_err *err)
 {
     return rui_low_ops(&of_const(d)->lo, d->ops->name, times, arena, ops, err);
+}
+
+static ru_status together(rui_dev *const *at, uint32_t n, const ru_exe_turn *turns,
+                          uint32_t n_turns, void **memory, int64_t *size_bytes, ru_err *err)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    rui_low **lows = RU_NEW(&scratch, rui_low *, n + 1);
+    for (uint32_t k = 0; k < n && lows != NULL; k++) {
+        lows[k] = &of(at[k])->lo;
+    }
+    ru_status st = lows != NULL ? rui_low_together(lows, n, turns, n_turns, memory, size_bytes, err)
+                                : RU_FAIL(err, RU_E_MEM, "no memory to plan %u executables", n);
+    ru_arena_fini(&scratch);
+    return st;
 }
 
 static ru_status guards(const rui_dev *d, ru_err *err)
@@ -710,11 +725,11 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
                                             .needs_more = early_not_possible,
                                             .squares = early_squares};
 
-#define COMMON                                                                                  \
-    .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,       \
-    .place = place, .place_output = place_output, .read = read_value, .write = write_value,     \
-    .label = label, .kernel = kernel, .node = node, .stats = stats, .rest = rest, .uses = uses, \
-    .print = print, .facts = facts, .guards = guards, .early = &early_ops,                      \
+#define COMMON                                                                                   \
+    .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,        \
+    .place = place, .place_output = place_output, .read = read_value, .write = write_value,      \
+    .label = label, .kernel = kernel, .node = node, .stats = stats, .rest = rest, .uses = uses,  \
+    .together = together, .print = print, .facts = facts, .guards = guards, .early = &early_ops, \
     .exact_bytes = rui_dnnl_exact_bytes
 
 const rui_dev_ops rui_dev_cpu = {.name = "cpu", .open = open_cpu, COMMON};

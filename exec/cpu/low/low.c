@@ -683,6 +683,16 @@ ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err)
     return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory to plan the executable") : RU_OK;
 }
 
+/* Does nobody need this port's value after the moment in which it leaves? */
+static bool is_brief(const rui_low *lo, ru_value_id v)
+{
+    bool brief = false;
+    for (uint32_t k = 0; k < lo->how.n_brief; k++) {
+        brief = brief || lo->opt.ports[k].v == v.v;
+    }
+    return brief;
+}
+
 /* Outputs are read row-major after the run: state may change before that, so it is copied. */
 static void lower_outputs(rui_low *lo)
 {
@@ -702,7 +712,7 @@ static void lower_outputs(rui_low *lo)
         }
         if (lo->status == RU_OK) {
             lo->outputs[i] = b;
-            lo->bufs[rui_root(lo, b)].pinned = true;
+            lo->bufs[rui_root(lo, b)].pinned |= !is_brief(lo, v);
         }
     }
 }

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "exec/cpu/lower/lower.h"
 #include "exec/dev.h"
+#include "plan/step/mem.h"
 
 typedef enum rui_buf_kind {
     RUI_BUF_TEMP,    /* in the activation arena, shared by lifetime */
@@ -92,7 +93,7 @@ struct rui_low {
     rui_shared *shared;   /* [n_shared] states */
     uint32_t n_shared, cap_shared;
     ru_exe_options opt;
-    bool guard; /* zones behind buffers, no sharing */
+    rui_dev_how how;
     uint32_t threads;
     ru_arena *arena; /* the executable's, lives as long as it */
     rui_dnnl nn;
@@ -148,8 +149,20 @@ RU_MUST_USE ru_status rui_low_fits(const ru_graph *g, ru_err *err);
 RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);
 /* Lower every node, then outputs and updates. */
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
-/* Lifetimes, sharing, addresses, memory, binding. */
+/* Lifetimes, sharing, addresses, memory, binding; with option `together` without those of the
+ * arena. */
 RU_MUST_USE ru_status rui_low_plan(rui_low *lo, ru_err *err);
+/* What the arena holds, and how long, in run steps: bufs [n_bufs], which [n_bufs] the root of each.
+ * Returns how many. */
+RU_MUST_USE uint32_t rui_low_bufs(rui_low *lo, ru_mem_buf *bufs, uint32_t *which);
+/* low_together.c: ru_exe_together_open. */
+RU_MUST_USE ru_status rui_low_together(rui_low *const *at, uint32_t n, const ru_exe_turn *turns,
+                                       uint32_t n_turns, void **memory, int64_t *size_bytes,
+                                       ru_err *err);
+/* The run steps are told where their buffers are. */
+RU_MUST_USE ru_status rui_low_bind(rui_low *lo, ru_err *err);
+/* RU_E_MEM for much more than is free. */
+RU_MUST_USE ru_status rui_low_free(int64_t need_bytes, const char *at_least, ru_err *err);
 /* Note an installed plan; `in` and all it points to live as long as the executable. */
 void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in);
 

@@ -137,7 +137,7 @@ static ru_status place_all(rui_low *lo, ru_mem_buf *bufs, const uint32_t *which,
 /* Bytes to set aside: a guarded executable has a zone behind every buffer. */
 static int64_t guarded(const rui_low *lo, const rui_buf_rec *b)
 {
-    return b->size_bytes + (lo->guard ? GUARD : 0);
+    return b->size_bytes + (lo->how.guard ? GUARD : 0);
 }
 
 /* The most that lives at one time if no update stays open beside the next run. */
@@ -164,6 +164,24 @@ static ru_status find_alone(rui_low *lo, const uint32_t *which, uint32_t n, ru_a
     return RU_OK;
 }
 
+uint32_t rui_low_bufs(rui_low *lo, ru_mem_buf *bufs, uint32_t *which)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        if (!in_arena(lo, i)) {
+            continue;
+        }
+        b->first = b->first == UINT32_MAX ? 0 : b->first;
+        b->last = b->pinned || lo->how.guard ? lo->run.n : b->last;
+        b->first = lo->how.guard ? 0 : b->first;
+        bufs[n] = (ru_mem_buf){.size_bytes = guarded(lo, b), .first = b->first, .last = b->last};
+        rui_update_lives(lo, i, lo->opt.overlap, &bufs[n].first, &bufs[n].last);
+        which[n++] = i;
+    }
+    return n;
+}
+
 static ru_status plan_arena(rui_low *lo, ru_err *err)
 {
     ru_arena scratch;
@@ -175,18 +193,7 @@ static ru_status plan_arena(rui_low *lo, ru_err *err)
         st = RU_FAIL(err, RU_E_MEM, "no memory to plan %u buffers", lo->n_bufs);
         goto out;
     }
-    for (uint32_t i = 1; i < lo->n_bufs; i++) {
-        rui_buf_rec *b = &lo->bufs[i];
-        if (!in_arena(lo, i)) {
-            continue;
-        }
-        b->first = b->first == UINT32_MAX ? 0 : b->first;
-        b->last = b->pinned || lo->guard ? lo->run.n : b->last;
-        b->first = lo->guard ? 0 : b->first;
-        bufs[n] = (ru_mem_buf){.size_bytes = guarded(lo, b), .first = b->first, .last = b->last};
-        rui_update_lives(lo, i, lo->opt.overlap, &bufs[n].first, &bufs[n].last);
-        which[n++] = i;
-    }
+    n = rui_low_bufs(lo, bufs, which);
     st = place_all(lo, bufs, which, n, &scratch, err);
     st = st == RU_OK && lo->opt.overlap ? find_alone(lo, which, n, &scratch, err) : st;
 out:
@@ -244,7 +251,7 @@ static int64_t place_fixed(rui_low *lo, bool io, int64_t at)
 }
 
 /* The system gives memory that is not there and kills who uses it: look first, where it is much. */
-static ru_status check_free(int64_t need_bytes, const char *at_least, ru_err *err)
+ru_status rui_low_free(int64_t need_bytes, const char *at_least, ru_err *err)
 {
     if (need_bytes < LOOK_BYTES) {
         return RU_OK;
@@ -271,7 +278,7 @@ ru_status rui_low_fits(const ru_graph *g, ru_err *err)
         }
         most = sum > most ? sum : most;
     }
-    return check_free(most, "at least ", err);
+    return rui_low_free(most, "at least ", err);
 }
 
 /* The arena, what passes through from run to run, what stays; then the memory itself. */
@@ -286,7 +293,7 @@ static ru_status allocate(rui_low *lo, ru_err *err)
         at = place_fixed(lo, false, round_up(passing, RU_MEMORY_PAGE_BYTES));
     }
     lo->memory_bytes = at < ALIGN ? ALIGN : at;
-    RU_TRY(check_free(lo->memory_bytes, "", err));
+    RU_TRY(rui_low_free(lo->memory_bytes, "", err));
     lo->memory = ru_memory_map(lo->memory_bytes);
     if (lo->memory == NULL) {
         return RU_FAIL(err, RU_E_MEM,
@@ -295,7 +302,8 @@ static ru_status allocate(rui_low *lo, ru_err *err)
     }
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
-        if (b->root == i && b->kind != RUI_BUF_DATA && b->kind != RUI_BUF_SHARED) {
+        bool later = lo->how.together && in_arena(lo, i);
+        if (b->root == i && b->kind != RUI_BUF_DATA && b->kind != RUI_BUF_SHARED && !later) {
             b->ptr = lo->memory + b->at_bytes;
         }
     }
@@ -313,7 +321,7 @@ static bool has_guard(const rui_low *lo, uint32_t i)
 {
     const rui_buf_rec *b = &lo->bufs[i];
     bool shared = b->kind == RUI_BUF_SCRATCH && !in_arena(lo, i);
-    return lo->guard && b->root == i && b->kind != RUI_BUF_DATA && b->ptr != NULL && !shared &&
+    return lo->how.guard && b->root == i && b->kind != RUI_BUF_DATA && b->ptr != NULL && !shared &&
            (in_arena(lo, i) || is_fixed(b->kind));
 }
 
@@ -385,6 +393,12 @@ static ru_status bind_list(rui_low *lo, rui_step_list *list, ru_err *err)
     return RU_OK;
 }
 
+ru_status rui_low_bind(rui_low *lo, ru_err *err)
+{
+    RU_TRY(bind_list(lo, &lo->run, err));
+    return rui_update_bound(lo, err);
+}
+
 ru_status rui_low_plan(rui_low *lo, ru_err *err)
 {
     RU_TRY(rui_share_packed(lo, err));
@@ -394,13 +408,12 @@ ru_status rui_low_plan(rui_low *lo, ru_err *err)
     updates_in_place(lo);
     results_in_place(lo);
     RU_TRY(rui_update_plan(lo, err));
-    RU_TRY(plan_arena(lo, err));
+    RU_TRY(lo->how.together ? RU_OK : plan_arena(lo, err));
     if (lo->status != RU_OK) {
         return ru_err_set(err, lo->status, "%s", lo->err.text);
     }
     RU_TRY(allocate(lo, err));
     set_guards(lo);
     RU_TRY(bind_list(lo, &lo->prep, err));
-    RU_TRY(bind_list(lo, &lo->run, err));
-    return rui_update_bound(lo, err);
+    return lo->how.together ? RU_OK : rui_low_bind(lo, err);
 }
