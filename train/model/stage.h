@@ -17,7 +17,7 @@
 #include "base/conf.h"
 #include "train/model/step.h"
 
-enum { RU_STAGES_MAX = 64 };
+enum { RU_STAGES_MAX = 64, RU_STAGE_PIECE_BYTES = 4 << 20 /* of the states that it sends */ };
 
 /* A value that crosses from one stage to a later one, and its gradient back. Or a parameter that
  * both have, as tied embeddings are: stage `from` adds the gradients of all and updates it, and
@@ -89,6 +89,12 @@ typedef struct ru_placed {
 RU_MUST_USE ru_status ru_stages_place(const ru_graph *model, const ru_step_options *opt,
                                       const ru_placing *in, ru_arena *arena, ru_stages *out,
                                       ru_placed *placed, ru_err *err);
+
+/* The ports of a part for ru_exe_options, in `arena`: first the *n_brief whose values go to parts
+ * of the same device alone, which copy them. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_placed_ports(const ru_stages *s, const ru_placed *p, uint32_t part,
+                                      ru_arena *arena, ru_value_id **ports, uint32_t *n_brief,
+                                      ru_err *err);
 
 /* The edge over which the value of `edge` comes to the device of its reader, once for all parts
  * there: that of the part which computes first. */

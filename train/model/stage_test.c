@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/exe.h"
+#include "exec/together.h"
 #include "test/test.h"
 #include "train/model/stage.h"
 #include "train/model/zoo.h"
@@ -31,13 +31,45 @@ typedef struct rig {
     ru_stages stages;
     ru_placed placed; /* n 0: stages in their order */
     ru_exe *home[STAGES_MAX], *slot[STAGES_MAX][MICRO];
-    const void **made[STAGES_MAX][MICRO]; /* by value: where a port shows it */
+    void **made[STAGES_MAX][MICRO]; /* by value: what a port showed */
+    ru_exe_together *together;      /* memory of all slots; NULL: each has its own */
+    int64_t apart_bytes;            /* of those */
 } rig;
 
+/* A copy, since with one memory for all the place of the value may serve others then; statistics
+ * stay where they are. */
 static ru_status on_made(void *self, const ru_exe_at *at)
 {
-    ((const void **)self)[at->value.v] = at->data;
+    void **to = &((void **)self)[at->value.v];
+    if (*to != NULL && *to != at->data) {
+        memcpy(*to, at->data, (size_t)at->size_bytes);
+    } else {
+        *to = at->data;
+    }
     return RU_OK;
+}
+
+static bool is_news(const ru_stage *s, ru_value_id v)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < s->n_stats; i++) {
+        is = is || s->news[i].v == v.v;
+    }
+    return is;
+}
+
+/* Those that are copied first. */
+static uint32_t sort_ports(const ru_stage *s, ru_value_id *ports)
+{
+    uint32_t n = 0, brief = 0;
+    for (uint32_t k = 0; k < 2 * s->n_ports; k++) {
+        ru_value_id v = s->ports[k % s->n_ports];
+        if (is_news(s, v) == (k >= s->n_ports)) {
+            ports[n++] = v;
+            brief += !is_news(s, v);
+        }
+    }
+    return brief;
 }
 
 static void watch(rig *r, uint32_t k, uint32_t j)
@@ -45,8 +77,11 @@ static void watch(rig *r, uint32_t k, uint32_t j)
     ru_err err = {0};
     const ru_stage *s = &r->stages.at[k];
     ru_exe_port ports[64];
-    r->made[k][j] = RU_NEW(&r->arena, const void *, s->step.graph.n_values);
+    r->made[k][j] = RU_NEW(&r->arena, void *, s->step.graph.n_values);
     for (uint32_t i = 0; i < s->n_ports; i++) {
+        int64_t bytes = ru_type_bytes(&ru_graph_value(&s->step.graph, s->ports[i])->type);
+        r->made[k][j][s->ports[i].v] =
+            is_news(s, s->ports[i]) ? NULL : ru_arena_alloc(&r->arena, bytes, 64);
         ports[i] = (ru_exe_port){
             .value = s->ports[i], .leaves = true, .fn = on_made, .self = r->made[k][j]};
     }
@@ -151,7 +186,37 @@ static void add_unread(rig *r)
     assert_ok(ru_build_finish(&b, &err), err);
 }
 
-static void open_rig(rig *r, const model *m)
+/* The k-th stage that goes forward, and the k-th that goes back. */
+static uint32_t turn(const rig *r, uint32_t k)
+{
+    return r->placed.n > 0 ? r->placed.order[k] : k;
+}
+
+static uint32_t turn_back(const rig *r, uint32_t k)
+{
+    return r->placed.n > 0 ? r->placed.back[k] : r->stages.n - 1 - k;
+}
+
+/* One memory for the slots of all stages, in the order of staged_step. */
+static void join_slots(rig *r)
+{
+    ru_err err = {0};
+    ru_exe *all[STAGES_MAX * MICRO];
+    ru_exe_turn turns[2 * STAGES_MAX * MICRO];
+    uint32_t n = 0, stages = r->stages.n;
+    for (uint32_t k = 0; k < stages * MICRO; k++) {
+        all[k] = r->slot[k % stages][k / stages];
+    }
+    for (uint32_t k = 0; k < 2 * stages * MICRO; k++) {
+        bool back = k >= stages * MICRO;
+        uint32_t j = k / stages % MICRO, at = k % stages;
+        turns[n++] = (ru_exe_turn){.exe = j * stages + (back ? turn_back(r, at) : turn(r, at)),
+                                   .phase = back ? RU_PHASE_BACKWARD : RU_PHASE_FORWARD};
+    }
+    assert_ok(ru_exe_together_open(all, stages * MICRO, turns, n, &r->together, &err), err);
+}
+
+static void open_rig_as(rig *r, const model *m, bool together)
 {
     ru_err err = {0};
     memset(r, 0, sizeof *r);
@@ -183,16 +248,34 @@ static void open_rig(rig *r, const model *m)
         const ru_stage *s = &r->stages.at[k];
         eo = (ru_exe_options){
             .threads = 1, .two_phase = true, .forward = s->ends, .n_forward = s->n_ends};
-        eo.ports = s->ports;
+        ru_value_id ports[64];
+        assert_true(s->n_ports <= RU_ARRAY_LEN(ports));
+        uint32_t brief = sort_ports(s, ports);
+        eo.ports = ports;
         eo.n_ports = s->n_ports;
         assert_ok(ru_exe_open(&s->step.graph, &eo, &r->home[k], &err), err);
         fill(r, &s->step.graph, r->home[k]);
+        eo.share = r->home[k];
         for (uint32_t j = 0; j < MICRO; j++) {
-            eo.share = r->home[k];
-            assert_ok(ru_exe_open(&s->step.graph, &eo, &r->slot[k][j], &err), err);
-            watch(r, k, j);
+            ru_exe_stats bytes;
+            assert_ok(together ? ru_exe_open_part(&s->step.graph, &eo, brief, &r->slot[k][j], &err)
+                               : ru_exe_open(&s->step.graph, &eo, &r->slot[k][j], &err),
+                      err);
+            ru_exe_stats_get(r->slot[k][j], &bytes);
+            r->apart_bytes += bytes.arena_bytes;
         }
     }
+    if (together) {
+        join_slots(r);
+    }
+    for (uint32_t k = 0; k < r->stages.n * MICRO; k++) {
+        watch(r, k / MICRO, k % MICRO);
+    }
+}
+
+static void open_rig(rig *r, const model *m)
+{
+    open_rig_as(r, m, false);
 }
 
 static void close_rig(rig *r)
@@ -203,6 +286,7 @@ static void close_rig(rig *r)
         }
         ru_exe_close(r->home[k]);
     }
+    ru_exe_together_close(r->together);
     ru_exe_close(r->one);
     ru_arena_fini(&r->arena);
 }
@@ -246,7 +330,7 @@ static float whole_step(rig *r, int64_t step)
 
 static void cross(const rig *r, const ru_stage_edge *e, uint32_t j, bool back)
 {
-    const void **from = r->made[back ? e->to : e->from][j];
+    void **from = r->made[back ? e->to : e->from][j];
     memcpy(ru_exe_input(r->slot[back ? e->from : e->to][j], back ? e->seed : e->in),
            from[back ? e->grad.v : e->out.v], (size_t)ru_type_bytes(&e->type));
 }
@@ -295,17 +379,6 @@ static void backward(rig *r, uint32_t k, uint32_t j, int64_t step)
     if (j > 0) {
         assert_ok(ru_exe_grads_add(r->home[k], r->slot[k][j], &err), err);
     }
-}
-
-/* The k-th stage that goes forward, and the k-th that goes back. */
-static uint32_t turn(const rig *r, uint32_t k)
-{
-    return r->placed.n > 0 ? r->placed.order[k] : k;
-}
-
-static uint32_t turn_back(const rig *r, uint32_t k)
-{
-    return r->placed.n > 0 ? r->placed.back[k] : r->stages.n - 1 - k;
 }
 
 /* The new value of a parameter that a later stage has too. */
@@ -440,12 +513,21 @@ static const model models[] = {
          {.at = blocks, .n = RU_ARRAY_LEN(blocks), .back = branch_back, .n_back = 1, .devices = 3}},
 };
 
+/* Also where all stages, with all micro-batches on their way, have one memory, which is less than
+ * that of each alone. */
 static void stages_are_the_step(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < RU_ARRAY_LEN(models); i++) {
+    int64_t apart = 0;
+    for (uint32_t i = 0; i < 2 * RU_ARRAY_LEN(models); i++) {
         rig r;
-        open_rig(&r, &models[i]);
+        open_rig_as(&r, &models[i / 2], i % 2 == 1);
+        if (i % 2 == 1) {
+            assert_int_equal(r.apart_bytes, 0);
+            assert_true(ru_exe_together_bytes(r.together) > 0);
+            assert_true(ru_exe_together_bytes(r.together) < apart);
+        }
+        apart = r.apart_bytes;
         for (int64_t step = 0; step < STEPS; step++) {
             float whole = whole_step(&r, step);
             assert_true(staged_step(&r, step) == whole);

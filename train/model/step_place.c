@@ -437,6 +437,46 @@ uint32_t ru_placed_lead(const ru_stages *s, const ru_placed *p, uint32_t edge)
     return lead;
 }
 
+/* Does the value leave a part of this device for its other parts alone? */
+static bool stays_here(const ru_stages *s, const ru_placed *p, uint32_t part, ru_value_id v)
+{
+    bool leaves = false, here = true;
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        bool out = e->from == part && !e->held && e->out.v == v.v;
+        bool back = e->to == part && e->grad.v == v.v;
+        leaves = leaves || out || back;
+        here = here && (!(out || back) || p->device[e->from] == p->device[e->to]);
+    }
+    return leaves && here;
+}
+
+ru_status ru_placed_ports(const ru_stages *s, const ru_placed *p, uint32_t part, ru_arena *arena,
+                          ru_value_id **ports, uint32_t *n_brief, ru_err *err)
+{
+    const ru_stage *x = &s->at[part];
+    ru_value_id *at = RU_NEW(arena, ru_value_id, x->n_ports + 1);
+    uint32_t n = 0;
+    if (at == NULL) {
+        return full(err);
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t k = 0; k < x->n_ports; k++) {
+            bool read = false; /* statistics are, after the forward part */
+            for (uint32_t i = 0; i < x->n_stats; i++) {
+                read = read || x->news[i].v == x->ports[k].v;
+            }
+            bool brief = !read && stays_here(s, p, part, x->ports[k]);
+            if (brief == (turn == 0)) {
+                at[n++] = x->ports[k];
+            }
+        }
+        *n_brief = turn == 0 ? n : *n_brief;
+    }
+    *ports = at;
+    return RU_OK;
+}
+
 ru_status ru_stages_place(const ru_graph *model, const ru_step_options *opt, const ru_placing *in,
                           ru_arena *arena, ru_stages *out, ru_placed *placed, ru_err *err)
 {

@@ -382,7 +382,7 @@ static void put_links(rui_pipe_worker *w)
     w->plan.state = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
         ru_pipe_link l = {.from = first[k], .to = w->seats.n - 1, .rank = 2};
-        put_link(w, &l, w->state_bytes[k]);
+        put_link(w, &l, rui_pipe_piece_bytes(w, k, 0));
     }
     w->plan.fill = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
@@ -638,8 +638,10 @@ static void close_all(rui_pipe_worker *w)
     ru_node_quiet(w->shell.timers.node);
     ru_shell_close(&w->shell);
     rui_flows_close(w);
+    rui_pipe_parts_close(w); /* links used their memory */
     ru_sets_close(w->sets.at);
     rui_trainer_close(&w->t);
+    ru_exe_together_close(w->course.together);
     ru_cond_fini(&w->changed);
     ru_mutex_fini(&w->lock);
 }

@@ -68,6 +68,12 @@ static ru_status grads_of(rui_pipe_worker *w, const ru_exe *e, void *const **out
     return RU_OK;
 }
 
+/* Nothing is added up: the executable with the state computes too. */
+static bool is_alone(const rui_pipe_worker *w)
+{
+    return w->micro == 1 && !w->course.on;
+}
+
 /* apart: its weights are its own. there: gradients stand where `share` has them. */
 static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool apart, bool there, ru_exe **out,
                           ru_err *err)
@@ -75,11 +81,18 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool apart, bool th
     ru_step_options so;
     ru_exe_options eo;
     const ru_stage *s = own(w);
+    const ru_placed *placed = &w->seats.placed;
+    ru_value_id *ports = s->ports;
+    bool together = placed->n > 0 && (share != NULL || is_alone(w));
+    uint32_t n_brief = 0;
     rui_trainer_options(&w->t, &so, &eo);
+    RU_TRY(placed->n > 0
+               ? ru_placed_ports(&w->stages, placed, w->at->stage, w->arena, &ports, &n_brief, err)
+               : RU_OK);
     eo.two_phase = true;
     eo.forward = s->ends;
     eo.n_forward = s->n_ends;
-    eo.ports = s->ports;
+    eo.ports = ports;
     eo.n_ports = s->n_ports;
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.share = share;
@@ -88,7 +101,8 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, bool apart, bool th
     if (there) {
         RU_TRY(grads_of(w, share, &eo.grad_at, err));
     }
-    ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
+    ru_status st = together ? ru_exe_open_part(&s->step.graph, &eo, n_brief, out, err)
+                            : ru_exe_open(&s->step.graph, &eo, out, err);
     return st == RU_E_MEM ? ru_err_wrap(err, st,
                                         "%s %u of %u does not fit into memory with %u "
                                         "micro-batches of %lld samples; cut it, or raise "
@@ -106,25 +120,6 @@ typedef struct leaving {
     bool back;
     const void **made; /* of a statistic; else NULL */
 } leaving;
-
-static uint32_t common(uint32_t a, uint32_t b)
-{
-    uint32_t x = a;
-    while (x % b != 0) {
-        x += a;
-    }
-    return x;
-}
-
-/* The link of an edge for the micro-batch under way, and its number there. */
-static uint32_t link_of(const rui_pipe_worker *w, uint32_t edge, bool back, uint32_t *number)
-{
-    const ru_stage_edge *x = &w->stages.edges[edge];
-    uint32_t from = w->seats.workers[x->from], to = w->seats.workers[x->to], j = w->turn.micro;
-    uint32_t every = common(from, to); /* micro-batch is theirs */
-    *number = w->turn.round * (w->micro / every) + j / every;
-    return w->plan.edge[edge] + 2 * (j % from * to + j % to) + back;
-}
 
 /* As soon as it is made. */
 static ru_status on_made(void *self, const ru_exe_at *at)
@@ -144,7 +139,7 @@ static ru_status on_made(void *self, const ru_exe_at *at)
                (size_t)ru_type_bytes(&e->type));
         return RU_OK;
     }
-    uint32_t number, link = link_of(x->w, x->edge, x->back, &number);
+    uint32_t number, link = rui_pipe_link_of(x->w, x->edge, x->back, &number);
     return rui_flow_put(x->w, link, number, at->data);
 }
 
@@ -239,10 +234,9 @@ static void keep_small(rui_pipe_worker *w)
     }
 }
 
-/* The executables of the part under way, with its state. */
+/* The executables of the part under way. */
 static ru_status open_part(rui_pipe_worker *w, ru_err *err)
 {
-    rui_trainer *t = &w->t;
     rui_pipe_part *p = w->at;
     const rui_pipe_course *c = &w->course;
     p->slot = RU_NEW(w->arena, ru_exe *, w->n_exes);
@@ -255,7 +249,7 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
         RU_TRY(open_exe(w, p->ring[0], k > 0, k > 0, &p->ring[k], err));
     }
     p->home = p->ring[0];
-    bool alone = w->micro == 1 && !c->on; /* nothing is added up */
+    bool alone = is_alone(w);
     if (!alone) {
         keep_small(w);
     }
@@ -263,6 +257,17 @@ static ru_status open_part(rui_pipe_worker *w, ru_err *err)
         ru_exe *share = p->ring[k / w->n_slots];
         p->slot[k] = alone ? p->home : NULL;
         RU_TRY(alone ? RU_OK : open_exe(w, share, c->apart, c->whole, &p->slot[k], err));
+    }
+    return RU_OK;
+}
+
+/* Ports and state of the part under way. */
+static ru_status fill_part(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    rui_pipe_part *p = w->at;
+    const rui_pipe_course *c = &w->course;
+    for (uint32_t k = 0; k < w->n_exes; k++) {
         RU_TRY(set_ports(w, k, err));
     }
     t->exe = p->home;
@@ -348,6 +353,10 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
     RU_TRY(list_acts(w, err));
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         RU_TRY(open_part(w, err));
+    }
+    RU_TRY(w->seats.placed.n > 0 ? rui_pipe_join_parts(w, err) : RU_OK);
+    for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
+        RU_TRY(fill_part(w, err));
         reads = reads || own(w)->step.x[0].v != 0 || own(w)->step.y[0].v != 0;
     }
     w->at = w->parts;
@@ -420,13 +429,17 @@ static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back)
             continue;
         }
         void *piece;
-        uint32_t number, link = link_of(w, i, back, &number);
+        uint32_t number, link = rui_pipe_link_of(w, i, back, &number);
         RU_TRY(rui_flow_place(w, link, number, &piece));
-        memcpy(ru_exe_input(e, v), piece, (size_t)ru_type_bytes(&x->type));
+        if (!w->flows[link].lent) {
+            memcpy(ru_exe_input(e, v), piece, (size_t)ru_type_bytes(&x->type));
+        }
         if (!back) {
             spread(w, i, piece);
         }
-        rui_flow_go(w, link, number);
+        if (!w->flows[link].lent) { /* else rui_flows_release */
+            rui_flow_go(w, link, number);
+        }
     }
     return RU_OK;
 }
@@ -445,6 +458,7 @@ static ru_status forward(rui_pipe_worker *w, uint32_t slot, bool first, const ru
     const ru_stage *s = own(w);
     ru_exe *e = w->at->slot[w->turn.slot];
     const void **made = w->at->made + w->turn.slot * s->n_stats;
+    RU_TRY(w->at == w->parts ? rui_flows_sent(w, NULL) : RU_OK); /* all memory is used again */
     RU_TRY(feed(w, e, err));
     RU_TRY(take(w, e, false));
     rui_redo_keep(w, slot);
@@ -468,6 +482,7 @@ static ru_status backward(rui_pipe_worker *w, uint32_t slot, bool first, const r
     RU_TRY(rui_redo(w, slot, args, err));
     RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
+    RU_TRY(rui_flows_release(w));
     if (w->course.whole || e == w->at->home) { /* they stand there */
         return RU_OK;
     }
@@ -645,22 +660,36 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
     return leads(w) ? RU_OK : hear(w, d);
 }
 
-/* All states of this worker, to the leader. */
+/* Piece `k` of the states of a stage, at `to`. */
+static ru_status read_piece(rui_pipe_worker *w, uint32_t stage, uint32_t k, uint8_t *to,
+                            ru_err *err)
+{
+    int64_t at = (int64_t)k * RU_STAGE_PIECE_BYTES, n = rui_pipe_piece_bytes(w, stage, k);
+    memset(to, 0, (size_t)w->plan.bytes[w->plan.state + stage]); /* also gaps, and the end */
+    for (uint32_t i = 0; i < w->n_states; i++) {
+        const rui_pipe_state *s = &w->states[i];
+        int64_t from = 0, bytes = s->stage == stage ? rui_pipe_overlap(s, at, n, &from) : 0;
+        RU_TRY(bytes > 0 ? ru_exe_state_read_part(rui_pipe_own(w, stage)->home, s->value, from,
+                                                  bytes, to + s->offset + from - at, err)
+                         : RU_OK);
+    }
+    return RU_OK;
+}
+
+/* All states of this worker, to the leader, by stage, as it takes them. */
 static ru_status send_states(rui_pipe_worker *w, ru_err *err)
 {
     void *place;
-    uint32_t number = w->saves++;
-    for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts; p++) {
-        uint32_t link = w->plan.state + p->stage;
-        RU_TRY(rui_flow_place(w, link, number, &place));
-        for (uint32_t k = 0; k < w->n_states; k++) {
-            const rui_pipe_state *s = &w->states[k];
-            RU_TRY(s->stage == p->stage
-                       ? ru_exe_state_read(p->home, s->value, (uint8_t *)place + s->offset, err)
-                       : RU_OK);
+    for (uint32_t stage = 0; stage < w->stages.n; stage++) {
+        uint32_t link = w->plan.state + stage, pieces = rui_pipe_pieces(w, stage);
+        for (uint32_t k = 0; k < pieces && rui_pipe_own(w, stage) != NULL; k++) {
+            uint32_t number = w->saves * pieces + k;
+            RU_TRY(rui_flow_place(w, link, number, &place));
+            RU_TRY(read_piece(w, stage, k, place, err));
+            rui_flow_go(w, link, number);
         }
-        rui_flow_go(w, link, number);
     }
+    w->saves++;
     return RU_OK;
 }
 
@@ -767,12 +796,4 @@ void rui_pipe_compute(void *self)
             w, (rui_pipe_event){.word = failed ? RUI_PIPE_SAY_FAILED : RUI_PIPE_SAY_FINISHED});
     }
     ru_stream_close(w->stream);
-    for (const rui_pipe_part *p = w->parts; p != NULL && p < w->parts + w->n_parts; p++) {
-        for (uint32_t k = 0; k < w->n_exes && p->slot != NULL; k++) {
-            ru_exe_close(p->slot[k] != p->home ? p->slot[k] : NULL);
-        }
-        for (uint32_t k = 0; k < w->course.versions && p->ring != NULL; k++) {
-            ru_exe_close(p->ring[k] != w->t.exe ? p->ring[k] : NULL); /* the trainer's */
-        }
-    }
 }

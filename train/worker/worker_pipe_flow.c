@@ -2,6 +2,9 @@
  *
  *   out   free --copy, SEND--> busy --sent--> free
  *   in    busy (posted) --arrived--> there --read, POST of the piece `ahead` later--> busy
+ *
+ * With one piece on its way, of a placed step, the place is where the executable makes or reads the
+ * value, and nothing is copied.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +32,60 @@ static uint32_t place_at(const rui_pipe_worker *w, uint32_t seat)
     return w->seats.place[seat] + 1;
 }
 
+static uint32_t common(uint32_t a, uint32_t b)
+{
+    uint32_t x = a;
+    while (x % b != 0) {
+        x += a;
+    }
+    return x;
+}
+
+uint32_t rui_pipe_link_of(const rui_pipe_worker *w, uint32_t edge, bool back, uint32_t *number)
+{
+    const ru_stage_edge *x = &w->stages.edges[edge];
+    uint32_t from = w->seats.workers[x->from], to = w->seats.workers[x->to], j = w->turn.micro;
+    uint32_t every = common(from, to); /* micro-batch is theirs */
+    *number = w->turn.round * (w->micro / every) + j / every;
+    return w->plan.edge[edge] + 2 * (j % from * to + j % to) + back;
+}
+
+uint32_t rui_pipe_pieces(const rui_pipe_worker *w, uint32_t stage)
+{
+    return (uint32_t)((w->state_bytes[stage] + RU_STAGE_PIECE_BYTES - 1) / RU_STAGE_PIECE_BYTES);
+}
+
+int64_t rui_pipe_piece_bytes(const rui_pipe_worker *w, uint32_t stage, uint32_t k)
+{
+    int64_t left = w->state_bytes[stage] - (int64_t)k * RU_STAGE_PIECE_BYTES;
+    return left < RU_STAGE_PIECE_BYTES ? left : RU_STAGE_PIECE_BYTES;
+}
+
+int64_t rui_pipe_overlap(const rui_pipe_state *s, int64_t at, int64_t n, int64_t *from)
+{
+    int64_t begin = s->offset > at ? s->offset : at;
+    int64_t end = s->offset + s->bytes < at + n ? s->offset + s->bytes : at + n;
+    *from = begin - s->offset;
+    return end > begin ? end - begin : 0;
+}
+
+/* Links whose places are in executables: pieces of a placed step, which has one micro-batch on its
+ * way. What comes is written into its input; of what leaves the place is known when it is made. */
+static void lend(rui_pipe_worker *w)
+{
+    for (uint32_t i = 0; i < 2 * w->stages.n_edges && w->seats.placed.n > 0; i++) {
+        const ru_stage_edge *e = &w->stages.edges[i / 2];
+        bool back = i % 2 == 1;
+        uint32_t link = w->plan.edge[i / 2] + back;
+        const rui_pipe_part *to = rui_pipe_own(w, back ? e->from : e->to);
+        if (is_used(w, link)) {
+            w->flows[link].lent = true;
+            w->flows[link].at =
+                to != NULL ? ru_exe_input(to->slot[0], back ? e->seed : e->in) : NULL;
+        }
+    }
+}
+
 ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
 {
     w->flows = RU_NEW(w->arena, rui_flow, w->n_links + 1);
@@ -43,12 +100,15 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
     while (most < least) { /* numbers of pieces may begin again at 0 */
         most *= 2;
     }
+    lend(w);
     for (uint32_t k = 0; k < w->n_links; k++) {
         if (!is_used(w, k)) {
             continue;
         }
         rui_flow *f = &w->flows[k];
-        uint32_t ahead = k < w->plan.sums ? most : 1;
+        bool state = k >= w->plan.state && k < w->plan.fill;
+        bool some = state && rui_pipe_pieces(w, k - w->plan.state) > 1;
+        uint32_t ahead = k < w->plan.sums ? most : some ? 2 : 1;
         places += ahead;
         if (places > RUI_PIPE_EVENTS_MAX / 2) {
             return RU_FAIL(err, RU_E_LIMIT,
@@ -60,9 +120,10 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
         *f = (rui_flow){.bytes = place,
                         .ahead = ahead,
                         .out = w->links[k].from == w->seats.own,
-                        .at = aligned_alloc(64, (size_t)(place * ahead + 64)),
+                        .lent = f->lent,
+                        .at = f->lent ? f->at : aligned_alloc(64, (size_t)(place * ahead + 64)),
                         .busy = RU_NEW(w->arena, uint8_t, ahead)};
-        if (f->at == NULL || f->busy == NULL) {
+        if ((f->at == NULL && !f->lent) || f->busy == NULL) {
             return RU_FAIL(err, RU_E_MEM,
                            "not enough memory for %u pieces of %lld bytes between %ss %u and %u",
                            ahead, (long long)bytes, w->seats.called, place_at(w, w->links[k].from),
@@ -83,7 +144,7 @@ int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states)
     int64_t sum = 0; /* behind the states are those that are gone before the first step */
     uint32_t from = states ? w->plan.state : 0, to = states ? w->plan.fill : w->plan.state;
     for (uint32_t k = from; k < to; k++) {
-        sum += w->flows[k].bytes * w->flows[k].ahead;
+        sum += w->flows[k].lent ? 0 : w->flows[k].bytes * w->flows[k].ahead;
     }
     return sum;
 }
@@ -97,7 +158,7 @@ void rui_flow_drop(rui_pipe_worker *w, uint32_t link)
 void rui_flows_close(rui_pipe_worker *w)
 {
     for (uint32_t k = 0; k < w->n_links && w->flows != NULL; k++) {
-        free(w->flows[k].at);
+        free(w->flows[k].lent ? NULL : w->flows[k].at);
     }
 }
 
@@ -165,13 +226,44 @@ void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number)
                                      .number = f->out ? number : number + f->ahead});
 }
 
-ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, const void *data)
+ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, void *data)
 {
-    void *place;
-    ru_status st = rui_flow_place(w, link, number, &place);
+    rui_flow *f = &w->flows[link];
+    ru_status st = await(w, link, number);
     if (st == RU_OK) {
-        memcpy(place, data, (size_t)bytes_of(w, link));
+        if (f->lent) {
+            f->at = data;
+        } else {
+            memcpy(rui_flow_span(w, link, number).data, data, (size_t)bytes_of(w, link));
+        }
         rui_flow_go(w, link, number);
     }
     return st;
+}
+
+ru_status rui_flows_sent(rui_pipe_worker *w, const rui_pipe_part *part)
+{
+    for (uint32_t i = 0; i < 2 * w->stages.n_edges && w->seats.placed.n > 0; i++) {
+        bool back = i % 2 == 1;
+        uint32_t link = w->plan.edge[i / 2] + back;
+        bool is = part == NULL || (!back && w->stages.edges[i / 2].from == part->stage);
+        bool lent = w->flows[link].lent && w->flows[link].out;
+        RU_TRY(is && lent ? await(w, link, 0) : RU_OK);
+    }
+    return RU_OK;
+}
+
+ru_status rui_flows_release(rui_pipe_worker *w)
+{
+    RU_TRY(rui_flows_sent(w, w->at)); /* what is only passed on stands in an input */
+    for (uint32_t i = 0; i < 2 * w->stages.n_edges && w->seats.placed.n > 0; i++) {
+        const ru_stage_edge *x = &w->stages.edges[i / 2];
+        bool back = i % 2 == 1;
+        uint32_t number, link = rui_pipe_link_of(w, i / 2, back, &number);
+        bool lent = w->flows[link].lent && !w->flows[link].out;
+        if ((back ? x->from : x->to) == w->at->stage && lent) {
+            rui_flow_go(w, link, number);
+        }
+    }
+    return RU_OK;
 }

@@ -14,6 +14,7 @@
 #define RU_TRAIN_WORKER_WORKER_PIPE_IMPL_H
 
 #include "env/thread.h"
+#include "exec/together.h"
 #include "train/driver/trainer_impl.h"
 #include "train/model/stage.h"
 #include "train/pipe/order.h"
@@ -91,6 +92,7 @@ typedef struct rui_pipe_plan {
     uint32_t fill;  /* of the first worker: the state with which it begins */
     int64_t *bytes; /* [n_links] of a piece; 0: unused */
     int64_t memory; /* that steps need, with what was there before */
+    bool on_disk;   /* the leader's copy for a checkpoint is */
 } rui_pipe_plan;
 
 /* The micro-batch under way. */
@@ -121,6 +123,7 @@ typedef struct rui_pipe_course {
     uint8_t **kept;    /* [n_slots] train.recompute: inputs of each on its way; NULL: not so */
     uint32_t fresh;    /* ... the slot whose forward part ran last */
     bool redo;         /* ... a forward part runs again: nothing leaves */
+    ru_exe_together *together; /* memory of the steps of all parts; NULL: each has its own */
 } rui_pipe_course;
 
 /* Pieces of one link at this end: `ahead` places, used in turn. */
@@ -128,6 +131,7 @@ typedef struct rui_flow {
     int64_t bytes; /* 0: not of this process */
     uint32_t ahead;
     bool out;
+    bool lent;     /* the place is an executable's: what comes is its input, what leaves its port */
     uint8_t *at;   /* [ahead, bytes] */
     uint8_t *busy; /* [ahead] under the lock: on its way */
 } rui_flow;
@@ -228,12 +232,17 @@ RU_MUST_USE ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err);
 /* Of pieces, or of the messages with states, which nothing touches before the first is sent. */
 int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states);
 void rui_flows_close(rui_pipe_worker *w);
-/* A piece leaves: copied. RU_E_CANCELLED: the job is over. */
-RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number,
-                                   const void *data);
+/* A piece leaves: copied, or from where it is, until rui_flows_sent. RU_E_CANCELLED: the job is
+ * over. */
+RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, void *data);
 /* Wait for the place of a piece: free, where it leaves, or with what came; until rui_flow_go. */
 RU_MUST_USE ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t number,
                                      void **place);
+/* What the part made forward, or all that parts here lent to links (NULL), has left: its memory may
+ * change. */
+RU_MUST_USE ru_status rui_flows_sent(rui_pipe_worker *w, const rui_pipe_part *part);
+/* The part under way went back: its inputs take the next pieces. */
+RU_MUST_USE ru_status rui_flows_release(rui_pipe_worker *w);
 /* The piece is written, and leaves; or it was read, and its place takes a later one. */
 void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number);
 /* No further piece: the last one was read, or has left. Its memory is free. */
@@ -243,6 +252,15 @@ ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number);
 void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);
 
 ru_pipe_shape rui_pipe_shape(const rui_pipe_worker *w);
+/* The link of an edge for the micro-batch under way, and its number there. */
+uint32_t rui_pipe_link_of(const rui_pipe_worker *w, uint32_t edge, bool back, uint32_t *number);
+/* States of a stage go to the leader in pieces. Bytes of piece `k`, from k * RU_STAGE_PIECE_BYTES
+ * on, and its number on the link after so many messages. */
+uint32_t rui_pipe_pieces(const rui_pipe_worker *w, uint32_t stage);
+int64_t rui_pipe_piece_bytes(const rui_pipe_worker *w, uint32_t stage, uint32_t k);
+/* The bytes of a state that are in the piece at `at`; *from: where in the state. 0: none. */
+int64_t rui_pipe_overlap(const rui_pipe_state *s, int64_t at, int64_t n, int64_t *from);
+
 /* Micro-batches that a worker of a stage has in flight. */
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage);
 /* This process's part with that stage; NULL: it is another one's. */
@@ -252,11 +270,16 @@ RU_MUST_USE ru_status rui_pipe_list_placed(rui_pipe_worker *w, ru_err *err);
 
 /* worker_pipe_compute.c */
 void rui_pipe_compute(void *self);
+void rui_pipe_parts_close(rui_pipe_worker *w); /* when its threads have ended */
 void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
 
 /* worker_pipe_memory.c: compute thread. More than the job or the control group allows is refused.
  */
 RU_MUST_USE ru_status rui_pipe_check_memory(rui_pipe_worker *w, ru_err *err);
+/* Parts of a device compute one after the other: one memory for their steps. */
+RU_MUST_USE ru_status rui_pipe_join_parts(rui_pipe_worker *w, ru_err *err);
+/* The leader: the copy for a checkpoint stands on the disk if memory has no room for it. */
+void rui_pipe_save_where(rui_pipe_worker *w);
 void rui_pipe_tell_memory(rui_pipe_worker *w); /* what `rubato explain` shows of it */
 /* train.recompute: activations of one micro-batch for all on their way. */
 RU_MUST_USE ru_status rui_redo_open(rui_pipe_worker *w, ru_err *err);

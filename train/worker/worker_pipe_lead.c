@@ -7,6 +7,7 @@
 
 #include "env/file/file.h"
 #include "env/process/self.h"
+#include "run/ckpt_held.h"
 #include "train/worker/worker_pipe_impl.h"
 
 /* -- states of all ----------------------------------------------------------------------------- */
@@ -21,7 +22,7 @@ static const rui_pipe_state *find_state(const rui_pipe_worker *w, const char *na
     return NULL;
 }
 
-/* A state by its name: here, or from the message of its stage. */
+/* A state for a checkpoint, by its name: what others sent stands there already. */
 static ru_status read_state(void *self, const char *name, void *into, ru_err *err)
 {
     rui_pipe_worker *w = self;
@@ -30,32 +31,48 @@ static ru_status read_state(void *self, const char *name, void *into, ru_err *er
         return RU_FAIL(err, RU_E_BUG, "no stage has '%s'", name);
     }
     const rui_pipe_part *own = rui_pipe_own(w, s->stage);
-    if (own != NULL) {
-        return ru_exe_state_read(own->home, s->value, into, err);
+    return own != NULL ? ru_exe_state_read(own->home, s->value, into, err) : RU_OK;
+}
+
+/* A piece that came, into the copy of the state. */
+static ru_status keep_piece(rui_pipe_worker *w, uint32_t stage, uint32_t k, const uint8_t *piece,
+                            ru_err *err)
+{
+    int64_t at = (int64_t)k * RU_STAGE_PIECE_BYTES, n = rui_pipe_piece_bytes(w, stage, k);
+    for (uint32_t i = 0; i < w->n_states; i++) {
+        const rui_pipe_state *s = &w->states[i];
+        int64_t from = 0, bytes = s->stage == stage ? rui_pipe_overlap(s, at, n, &from) : 0;
+        void *to = NULL;
+        RU_TRY(bytes > 0 ? ru_ckpt_held(w->t.ckpt, s->name, &to, err) : RU_OK);
+        if (to != NULL) {
+            memcpy((uint8_t *)to + from, piece + s->offset + from - at, (size_t)bytes);
+        }
     }
-    const uint8_t *from = rui_flow_span(w, w->plan.state + s->stage, w->saves).data;
-    memcpy(into, from + s->offset, (size_t)s->bytes);
     return RU_OK;
 }
 
-static ru_status gather(rui_pipe_worker *w)
+/* The states of all others, piece by piece, into the copy that is made for checkpoints. An earlier
+ * one of them is written by then. */
+static ru_status gather(rui_pipe_worker *w, ru_err *err)
 {
+    rui_trainer *t = &w->t;
     void *piece;
-    for (uint32_t k = 0; k < w->stages.n; k++) {
-        bool own = rui_pipe_own(w, k) != NULL;
-        RU_TRY(own ? RU_OK : rui_flow_place(w, w->plan.state + k, w->saves, &piece));
-    }
-    return RU_OK;
-}
-
-static void used(rui_pipe_worker *w)
-{
-    for (uint32_t k = 0; k < w->stages.n; k++) {
-        if (rui_pipe_own(w, k) == NULL) {
-            rui_flow_go(w, w->plan.state + k, w->saves);
+    bool alone = w->n_parts == w->stages.n, busy = ru_ckpt_busy(t->ckpt);
+    RU_TRY(alone ? RU_OK : ru_ckpt_wait(t->ckpt, err));
+    RU_TRY(busy && !alone
+               ? ru_run_report_event(t->report, t->saved_step, "checkpoint_written", 0, NULL, err)
+               : RU_OK);
+    for (uint32_t stage = 0; stage < w->stages.n; stage++) {
+        uint32_t link = w->plan.state + stage, pieces = rui_pipe_pieces(w, stage);
+        for (uint32_t k = 0; k < pieces && rui_pipe_own(w, stage) == NULL; k++) {
+            uint32_t number = w->saves * pieces + k;
+            RU_TRY(rui_flow_place(w, link, number, &piece));
+            RU_TRY(keep_piece(w, stage, k, piece, err));
+            rui_flow_go(w, link, number);
         }
     }
     w->saves++;
+    return RU_OK;
 }
 
 /* -- opening ----------------------------------------------------------------------------------- */
@@ -203,6 +220,7 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     RU_TRY(t->test_set != NULL ? rui_trainer_eval_open(t, &eo, err) : RU_OK);
     RU_TRY(rui_trainer_ckpt(t, false, err));
     ru_ckpt_source(t->ckpt, read_state, w);
+    rui_pipe_save_where(w);
     rui_trainer_decided(t);
     RU_TRY(read_plan(w, err));
     RU_TRY(rui_trainer_dir_files(t, err));
@@ -262,7 +280,8 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
         out->flags = RUI_PIPE_SAVE;
     }
     bool drained = !w->course.on || (out->flags & RUI_PIPE_SAVE) != 0;
-    out->flags |= drained && !last && !stop && rui_sets_due(w)
+    bool writes = w->opt->far && ru_ckpt_busy(t->ckpt); /* from the copy that others fill */
+    out->flags |= drained && !last && !stop && !writes && rui_sets_due(w)
                       ? (uint32_t)(w->opt->far ? RUI_PIPE_FAR : RUI_PIPE_SET)
                       : 0;
     say(w, out);
@@ -283,6 +302,25 @@ ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err
     return rui_trainer_report_step(t, &s, err);
 }
 
+/* A state of this worker, or of the copy, into the evaluation. */
+static ru_status put_eval(rui_pipe_worker *w, ru_exe *e, ru_value_id v, const rui_pipe_state *s,
+                          ru_err *err)
+{
+    const rui_pipe_part *own = rui_pipe_own(w, s->stage);
+    void *held;
+    if (own == NULL) {
+        RU_TRY(ru_ckpt_held(w->t.ckpt, s->name, &held, err));
+        RU_CHECK(held != NULL);
+        return ru_exe_state_write(e, v, held, err);
+    }
+    void *data = aligned_alloc(64, (size_t)(s->bytes + 64) / 64 * 64);
+    ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the evaluation")
+                                : ru_exe_state_read(own->home, s->value, data, err);
+    st = st == RU_OK ? ru_exe_state_write(e, v, data, err) : st;
+    free(data);
+    return st;
+}
+
 static ru_status evaluate(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -290,16 +328,10 @@ static ru_status evaluate(rui_pipe_worker *w, ru_err *err)
     ru_exe *e = ru_eval_exe(t->eval, &g);
     ru_time begun = ru_clock_now();
     for (uint32_t v = 1; v < g->n_values; v++) {
-        const ru_value *s = &g->values[v];
-        if (s->kind != RU_VALUE_STATE || s->name == NULL || find_state(w, s->name) == NULL) {
-            continue;
-        }
-        void *data = aligned_alloc(64, (size_t)(ru_type_bytes(&s->type) + 64) / 64 * 64);
-        ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the evaluation")
-                                    : read_state(w, s->name, data, err);
-        st = st == RU_OK ? ru_exe_state_write(e, (ru_value_id){v}, data, err) : st;
-        free(data);
-        RU_TRY(st);
+        const ru_value *x = &g->values[v];
+        bool is = x->kind == RU_VALUE_STATE && x->name != NULL;
+        const rui_pipe_state *s = is ? find_state(w, x->name) : NULL;
+        RU_TRY(s != NULL ? put_eval(w, e, (ru_value_id){v}, s, err) : RU_OK);
     }
     RU_TRY(ru_eval_run(t->eval, &t->metrics, err));
     return rui_trainer_evaluated(t, begun, err);
@@ -325,7 +357,7 @@ ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *o
     bool stopped = last && t->step_done < t->steps_end;
     bool all = some || (d->flags & RUI_PIPE_FAR) != 0;
     ru_time begun = ru_clock_now();
-    RU_TRY(all ? gather(w) : RU_OK);
+    RU_TRY(all ? gather(w, err) : RU_OK);
     int64_t waited_ns = ru_time_since(ru_clock_now(), begun);
     bool due = some && !stopped && t->eval != NULL && t->evaluated_step != t->step_done &&
                (last || (d->flags & RUI_PIPE_WAIT) != 0);
@@ -349,9 +381,6 @@ ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *o
     if ((d->flags & RUI_PIPE_WAIT) != 0) {
         const rui_pipe_decision next = {.step = d->step, .flags = *over ? RUI_PIPE_OVER : 0};
         say(w, &next);
-    }
-    if (all) {
-        used(w);
     }
     return RU_OK;
 }

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "env/process/memory.h"
+#include "run/ckpt_held.h"
 #include "train/driver/eval.h"
 #include "train/pipe/meter.h"
 #include "train/pipe/units.h"
@@ -116,6 +118,30 @@ ru_status rui_redo(rui_pipe_worker *w, uint32_t slot, const ru_run_args *args, r
 
 /* -- what is planned --------------------------------------------------------------------------- */
 
+ru_status rui_pipe_join_parts(rui_pipe_worker *w, ru_err *err)
+{
+    const rui_pipe_course *c = &w->course;
+    uint32_t n = 0;
+    ru_exe **exes = RU_NEW(w->arena, ru_exe *, w->n_parts);
+    ru_exe_turn *turns = RU_NEW(w->arena, ru_exe_turn, 3 * (int64_t)w->n_parts);
+    if (exes == NULL || turns == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the parts of a device");
+    }
+    for (uint32_t k = 0; k < w->n_parts; k++) {
+        exes[k] = w->parts[k].slot[0];
+    }
+    for (uint32_t k = 0; k < c->n; k++) {
+        if (c->order[k].micro == 0) {
+            turns[n++] = (ru_exe_turn){c->order[k].part,
+                                       c->order[k].back ? RU_PHASE_BACKWARD : RU_PHASE_FORWARD};
+        }
+    }
+    for (uint32_t k = 0; k < w->n_parts && w->micro == 1; k++) {
+        turns[n++] = (ru_exe_turn){k, RU_PHASE_UPDATE};
+    }
+    return ru_exe_together_open(exes, w->n_parts, turns, n, &w->course.together, err);
+}
+
 /* Memory of the executables of the part under way. Of `home` apart from slots only sums of
  * gradients are written, beside its state. */
 static int64_t part_bytes(const rui_pipe_worker *w)
@@ -166,6 +192,7 @@ static ru_status refuse_more(rui_pipe_worker *w, int64_t all, int64_t largest, c
 ru_status rui_pipe_check_memory(rui_pipe_worker *w, ru_err *err)
 {
     int64_t all = rui_flows_bytes(w, false) + kept_bytes(w), largest = 0;
+    all += w->course.together != NULL ? ru_exe_together_bytes(w->course.together) : 0;
     const char *part = "";
     for (w->at = w->parts; w->at < w->parts + w->n_parts; w->at++) {
         int64_t bytes = part_bytes(w);
@@ -181,6 +208,31 @@ ru_status rui_pipe_check_memory(rui_pipe_worker *w, ru_err *err)
     return refuse_more(w, all + rui_flows_bytes(w, true), largest, part, err);
 }
 
+static int64_t all_states(const rui_pipe_worker *w)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 0; k < w->stages.n; k++) {
+        sum += w->state_bytes[k];
+    }
+    return sum;
+}
+
+void rui_pipe_save_where(rui_pipe_worker *w)
+{
+    int64_t share = ru_units_share(w->t.job, w->seats.n, w->arena), packed = 0;
+    int64_t all = w->plan.memory + rui_flows_bytes(w, true);
+    all += w->t.eval != NULL ? ru_eval_bytes(w->t.eval, &packed) : 0;
+    all += w->sets.off ? 0 : rui_sets_bytes(w);
+    if (share > 0 && all + all_states(w) > share) {
+        w->plan.on_disk = true;
+        ru_ckpt_on_disk(w->t.ckpt);
+        ru_log(RU_LOG_INFO, "train", "checkpoint",
+               "%s %u has no memory for the copy of the whole state, %lld bytes, from which it "
+               "writes checkpoints; the copy stands on the disk of the run",
+               w->seats.called, w->seats.place[w->seats.own] + 1, (long long)all_states(w));
+    }
+}
+
 void rui_pipe_tell_memory(rui_pipe_worker *w)
 {
     int64_t weights = 0, packed = 0, saves = rui_flows_bytes(w, true);
@@ -188,9 +240,7 @@ void rui_pipe_tell_memory(rui_pipe_worker *w)
     for (const rui_pipe_part *p = w->parts; p < w->parts + w->n_parts; p++) {
         weights += rui_meter_bytes(&w->stages.at[p->stage].step.graph, RU_ROLE_PARAM);
     }
-    for (uint32_t k = 0; k < w->stages.n && w->t.ckpt != NULL; k++) { /* the copy that is written */
-        saves += w->state_bytes[k];
-    }
+    saves += w->t.ckpt != NULL && !w->plan.on_disk ? all_states(w) : 0; /* that is written */
     saves += w->t.eval != NULL ? ru_eval_bytes(w->t.eval, &packed) - packed : 0;
     const ru_pipe_shape shape = rui_pipe_shape(w);
     (void)snprintf(text, sizeof text, "%u %lld %lld %lld %u",
@@ -198,4 +248,16 @@ void rui_pipe_tell_memory(rui_pipe_worker *w)
                    (long long)(w->plan.memory + packed), (long long)saves,
                    ru_pipe_late(&shape, w->at->stage));
     ru_recorder_meta(w->t.recorder, "pipe memory", text);
+}
+
+void rui_pipe_parts_close(rui_pipe_worker *w)
+{
+    for (const rui_pipe_part *p = w->parts; p != NULL && p < w->parts + w->n_parts; p++) {
+        for (uint32_t k = 0; k < w->n_exes && p->slot != NULL; k++) {
+            ru_exe_close(p->slot[k] != p->home ? p->slot[k] : NULL);
+        }
+        for (uint32_t k = 0; k < w->course.versions && p->ring != NULL; k++) {
+            ru_exe_close(p->ring[k] != w->t.exe ? p->ring[k] : NULL); /* the trainer's */
+        }
+    }
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "run/ckpt_held.h"
 #include "train/pipe/units.h"
 #include "train/worker/worker_pipe_impl.h"
 
@@ -232,14 +233,16 @@ static ru_status put_state(rui_pipe_worker *w, uint32_t k, ru_err *err)
     return ru_sets_whole(w->sets.at, k, now, err);
 }
 
-/* far: what its worker sent. */
+/* far: what its worker sent, as it stands in the copy for checkpoints. */
 static ru_status put_sent(rui_pipe_worker *w, uint32_t k, ru_err *err)
 {
     const rui_pipe_state *s = &w->states[k];
     const ru_sets_at now = {.step = w->t.step_done, .samples = w->t.samples};
-    const uint8_t *from = rui_flow_span(w, w->plan.state + s->stage, w->saves).data;
+    void *from;
+    RU_TRY(ru_ckpt_held(w->t.ckpt, s->name, &from, err));
+    RU_CHECK(from != NULL);
     RU_TRY(ru_sets_torn(w->sets.at, k, err));
-    RU_TRY(ru_sets_write(w->sets.at, k, 0, s->bytes, from + s->offset, err));
+    RU_TRY(ru_sets_write(w->sets.at, k, 0, s->bytes, from, err));
     return ru_sets_whole(w->sets.at, k, now, err);
 }
 
