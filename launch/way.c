@@ -20,6 +20,16 @@ static uint32_t threads_of(const ru_job *job, uint32_t workers)
     return job->train.threads > 0 ? job->train.threads : cores < workers ? 1 : cores / workers;
 }
 
+/* Of n workers those of this machine. */
+static uint32_t here_of(const ru_hosts *hosts, uint32_t n)
+{
+    uint32_t others = 0;
+    for (uint32_t k = 0; k < hosts->n; k++) {
+        others += hosts->at[k].here ? 0 : hosts->at[k].workers;
+    }
+    return n > others ? n - others : 1;
+}
+
 static void put_way(const ru_way *x, int64_t memory_bytes, ru_text *t)
 {
     static const char *const called[RU_WAY_KINDS] = {"one worker", "data parallel", "pipeline",
@@ -78,13 +88,13 @@ static void take_way(ru_job *job, const ru_way *w, const ru_pipe_layers *layers,
 }
 
 /* Among all ways that the job may take, and a cut or a placement, by measured layers. */
-static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_arena *arena,
-                              ru_way_choice *out, ru_err *err)
+static ru_status choose_among(ru_job *job, uint32_t n, uint32_t here, const ru_ways *ways,
+                              ru_arena *arena, ru_way_choice *out, ru_err *err)
 {
     ru_way at[RU_WAY_KINDS];
     uint32_t n_ways;
     double bytes_per_s = job->train.pipeline.bytes_per_s;
-    int64_t memory = ru_units_share(job, n, arena);
+    int64_t memory = ru_units_share(job, here, arena);
     bool pipeline = job->train.parallel == RU_PARALLEL_PIPELINE, some = false;
     ru_text t = ru_text_arena(arena);
     RU_TRY(ru_ways_list(ways, n, bytes_per_s > 0 ? bytes_per_s : 2e9, memory, at, &n_ways, err));
@@ -136,8 +146,8 @@ static ru_status choose_among(ru_job *job, uint32_t n, const ru_ways *ways, ru_a
     return RU_OK;
 }
 
-static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, ru_way_choice *out,
-                            ru_err *err)
+static ru_status choose_way(ru_job *job, uint32_t n, uint32_t here, ru_arena *arena,
+                            ru_way_choice *out, ru_err *err)
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
     ru_ways ways;
@@ -149,7 +159,7 @@ static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, ru_way_cho
         (void)fprintf(stderr, "trains data parallel: %s\n", ways.no_pipeline);
         job->train.parallel = RU_PARALLEL_DATA;
     } else if (st == RU_OK) {
-        st = choose_among(job, n, &ways, arena, out, err);
+        st = choose_among(job, n, here, &ways, arena, out, err);
     }
     ru_ways_close(&ways);
     ru_memory_trim(); /* the workers have it from now on */
@@ -157,13 +167,13 @@ static ru_status choose_way(ru_job *job, uint32_t n, ru_arena *arena, ru_way_cho
 }
 
 /* Which device has which layers, by measured or predicted units. */
-static ru_status choose_devices(ru_job *job, uint32_t n, ru_arena *arena, ru_way_choice *out,
-                                ru_err *err)
+static ru_status choose_devices(ru_job *job, uint32_t n, uint32_t here, ru_arena *arena,
+                                ru_way_choice *out, ru_err *err)
 {
     ru_units_choice c;
     char single[64] = "does not fit";
     const char *how = job->train.pipeline.facts[0] != '\0' ? "predicted" : "measured";
-    RU_TRY(ru_units_choose(job, threads_of(job, n), n, arena, &c, err));
+    RU_TRY(ru_units_choose(job, threads_of(job, n), n, here, arena, &c, err));
     if (c.used == 1) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "one device takes the shortest step, %.3g ms for the %u %s layers; "
@@ -228,8 +238,9 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                        "no devices; name both, or leave both out and Rubato chooses them");
     }
     if (placed) {
-        RU_TRY(job->train.placed.devices.n == 0 ? choose_devices(job, begin, arena, out, err)
-                                                : RU_OK);
+        RU_TRY(job->train.placed.devices.n == 0
+                   ? choose_devices(job, begin, here_of(&plan->hosts, begin), arena, out, err)
+                   : RU_OK);
         return ru_pipe_job_check(job, begin, err);
     }
     if (job->train.pipeline.cut.n == 0 && job->train.pipeline.workers.n > 0) {
@@ -239,7 +250,7 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
             "no stages; name both, or leave both out and Rubato chooses them");
     }
     if (automatic || job->train.pipeline.cut.n == 0) {
-        RU_TRY(choose_way(job, begin, arena, out, err));
+        RU_TRY(choose_way(job, begin, here_of(&plan->hosts, begin), arena, out, err));
     }
     return job->train.parallel == RU_PARALLEL_DATA ? RU_OK : ru_pipe_job_check(job, begin, err);
 }
@@ -484,8 +495,9 @@ static void plan_fewer(ru_arena *arena, ru_train_options *to, ru_launch_options 
             job.train.parallel = RU_PARALLEL_PIPELINE;
             st = RU_OK;
         } else {
-            st = placed ? choose_devices(&job, n, arena, &c, &err)
-                        : choose_way(&job, n, arena, &c, &err);
+            uint32_t here = here_of(&x->hosts, n);
+            st = placed ? choose_devices(&job, n, here, arena, &c, &err)
+                        : choose_way(&job, n, here, arena, &c, &err);
             st = st == RU_OK ? ru_pipe_job_check(&job, n, &err) : st;
         }
         if (st != RU_OK) {

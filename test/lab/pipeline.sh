@@ -141,6 +141,23 @@ timeout 300 "$rubato" train drop.yaml --out small -w 2 --set train.parallel=auto
 [ "$code" = 65 ] || fail "a job that fits nowhere ended with $code: $(tail -2 small.log)"
 grep -q 'no way of 2 workers fits .*: data parallel .* which needs [0-9]* of the 1000 bytes of a worker, pipeline .* which needs' small.log || fail "nobody says what does not fit: $(cat small.log)"
 pipe drop roomy 2 'cut: [fc2]' --set train.memory=1GB
+# States of several pieces; and a leader without room for the copy of all of them.
+cat >wide.yaml <<JOB
+name: wide
+model: {zoo: mlp, hidden: [1200, 1200]}
+$head
+train: {$train, optimizer: {adam: {lr: 0.001}}}
+JOB
+train wide wide-one
+pipe wide wide-2 2 'cut: [fc2]'
+pipe wide wide-disk 2 'cut: [fc2]' --set train.memory=80MB
+grep -q 'stage 2 has no memory for the copy of the whole state, .* stands on the disk of the run' wide-disk.log || fail "nobody says where the copy is: $(cat wide-disk.log)"
+for run in wide-2 wide-disk; do
+    told wide-one >a.txt
+    told $run >b.txt
+    cmp -s a.txt b.txt || fail "$run tells another story than wide-one: $(diff a.txt b.txt | head -4)"
+    same wide-one $run
+done
 refused 'stage [12] needs [0-9]* bytes, of which .* train.memory allows 1000' 2 --set 'train.pipeline={cut: [fc2]}' --set train.memory=1000
 train drop norm -w 2 --set train.parallel=auto --set train.ema=0.9
 grep -q 'trains data parallel: a pipeline keeps no moving means' norm.log || fail "auto does not say what is against a pipeline"

@@ -5,6 +5,7 @@
 
 #include "env/clock.h"
 #include "exec/pool.h"
+#include "exec/together.h"
 #include "store/world_file.h"
 #include "train/pipe/meter.h"
 #include "train/pipe/profile.h"
@@ -120,18 +121,34 @@ void rui_meter_fill(const ru_graph *g, ru_exe *e)
     }
 }
 
-ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out, ru_err *err)
+static ru_exe_options stage_options(const rui_meter *m, const ru_stage *s)
 {
     const ru_job_train *t = &m->job->train;
-    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
-                               .precision = (ru_precision)t->precision,
-                               .threads = m->threads,
-                               .two_phase = true,
-                               .forward = s->ends,
-                               .n_forward = s->n_ends,
-                               .ports = s->ports,
-                               .n_ports = s->n_ports};
+    return (ru_exe_options){.device = (ru_device_kind)t->device,
+                            .precision = (ru_precision)t->precision,
+                            .threads = m->threads,
+                            .two_phase = true,
+                            .forward = s->ends,
+                            .n_forward = s->n_ends,
+                            .ports = s->ports,
+                            .n_ports = s->n_ports};
+}
+
+ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out, ru_err *err)
+{
+    const ru_exe_options eo = stage_options(m, s);
     return ru_exe_open(&s->step.graph, &eo, out, err);
+}
+
+ru_status rui_meter_part(const rui_meter *m, const ru_stages *s, const ru_placed *p, uint32_t part,
+                         ru_exe **out, ru_err *err)
+{
+    ru_exe_options eo = stage_options(m, &s->at[part]);
+    ru_value_id *ports;
+    uint32_t n_brief;
+    RU_TRY(ru_placed_ports(s, p, part, m->arena, &ports, &n_brief, err));
+    eo.ports = ports;
+    return ru_exe_open_part(&s->at[part].step.graph, &eo, n_brief, out, err);
 }
 
 ru_status rui_meter_predict(const rui_meter *m, const ru_exe *e, ru_meter_told *out, ru_err *err)
@@ -233,6 +250,40 @@ rui_meter_memory rui_meter_count(const ru_exe *e)
         m.grads += grads[k].size_bytes;
     }
     return m;
+}
+
+rui_meter_memory rui_meter_eval(const rui_meter *m)
+{
+    const ru_job_train *t = &m->job->train;
+    const ru_job_data *d = &m->job->data;
+    int64_t most = t->eval_batch != 0 ? t->eval_batch : t->batch < 256 ? t->batch : 256;
+    bool few = d->test_count > 0 && d->test_count < most && !(d->validation > 0);
+    const ru_step_options so = {.loss = m->so.loss,
+                                .label_smoothing = t->label_smoothing,
+                                .batch = few ? d->test_count : most, /* as the trainer does */
+                                .x = m->so.x,
+                                .y = m->so.y};
+    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
+                               .precision = (ru_precision)t->precision,
+                               .threads = m->threads};
+    ru_step_graph step;
+    ru_exe *e;
+    ru_exe_stats b;
+    ru_err ignored;
+    if (!ru_job_has_test(m->job) ||
+        ru_step_build_eval(&m->model.infer, &so, m->arena, &step, &ignored) != RU_OK ||
+        ru_exe_open(&step.graph, &eo, &e, &ignored) != RU_OK) {
+        return (rui_meter_memory){0};
+    }
+    ru_exe_stats_get(e, &b);
+    ru_exe_close(e);
+    return (rui_meter_memory){.state = b.state_bytes,
+                              .step = b.const_bytes + b.arena_bytes + b.scratch_bytes + b.io_bytes};
+}
+
+int64_t rui_meter_message_bytes(int64_t state_bytes)
+{
+    return state_bytes <= RU_STAGE_PIECE_BYTES ? state_bytes : 2 * (int64_t)RU_STAGE_PIECE_BYTES;
 }
 
 ru_status rui_meter_stage_bytes(const rui_meter *m, const ru_stage *s, rui_meter_memory *out,
@@ -346,6 +397,7 @@ static ru_status time_share(const meter *m, uint32_t workers, ru_pipe_share *s, 
     RU_TRY(opened);
     ru_exe_stats_get(e, &stats);
     *s = (ru_pipe_share){.workers = workers,
+                         .state_bytes = stats.state_bytes,
                          .memory_bytes = stats.state_bytes + stats.arena_bytes + stats.const_bytes +
                                          stats.scratch_bytes + stats.io_bytes};
     ru_meter_told told = {0};

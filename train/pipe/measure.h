@@ -18,8 +18,9 @@ enum { RU_PIPE_FIXED_BATCH = -2 }; /* memory of what would divide a batch that t
 /* A worker of so many that divide the batch. */
 typedef struct ru_pipe_share {
     uint32_t workers;
-    int64_t ns;           /* its step, without the sums */
-    int64_t memory_bytes; /* state, activations and what kernels need; -1: more than is free here,
+    int64_t ns; /* its step, without the sums */
+    int64_t state_bytes;
+    int64_t memory_bytes; /* that, activations and what kernels need; -1: more than is free here,
                              RU_PIPE_FIXED_BATCH: it cannot; ns is 0 then */
 } ru_pipe_share;
 

@@ -238,8 +238,8 @@ static void data_parallel_steps_are_those_of_the_shares(void **state)
     ru_arena arena;
     ru_err err = {0};
     ru_pipe_choice c;
-    const ru_pipe_share shares[] = {{1, 100000000, 7}, {4, 30000000, 5}};
-    const ru_pipe_share large[] = {{1, 0, -1}, {4, 30000000, 5}};
+    const ru_pipe_share shares[] = {{1, 100000000, 3, 7}, {4, 30000000, 3, 5}};
+    const ru_pipe_share large[] = {{1, 0, 0, -1}, {4, 30000000, 3, 5}};
     ru_arena_init(&arena, 0);
     init(&x, 2, 4);
     x.forward[0] = x.forward[1] = 10000000;

@@ -60,6 +60,13 @@ typedef struct rui_meter_memory {
     int64_t state, step, grads; /* what stays; what a step needs, gradients among it; those alone */
 } rui_meter_memory;
 rui_meter_memory rui_meter_count(const ru_exe *e);
+/* Of the evaluation of whoever leads: `state` is the whole model's, which nobody shares with it if
+ * it has a part. All 0: the job has no test data, or cannot evaluate (it says so when it starts).
+ */
+rui_meter_memory rui_meter_eval(const rui_meter *m);
+/* Of places for the states that a stage with so many bytes sends before an evaluation or a
+ * checkpoint, at each end. */
+int64_t rui_meter_message_bytes(int64_t state_bytes);
 RU_MUST_USE ru_status rui_meter_stage_bytes(const rui_meter *m, const ru_stage *s,
                                             rui_meter_memory *out, ru_err *err);
 int64_t rui_meter_bytes(const ru_graph *g, ru_value_role role); /* of states */
@@ -68,6 +75,9 @@ int64_t rui_meter_piece_bytes(const ru_stage_edge *e, uint32_t ahead);
 /* A stage alone, in two phases, without start values. */
 RU_MUST_USE ru_status rui_meter_stage(const rui_meter *m, const ru_stage *s, ru_exe **out,
                                       ru_err *err);
+/* As a part of a placed step: its memory comes from ru_exe_together_open. */
+RU_MUST_USE ru_status rui_meter_part(const rui_meter *m, const ru_stages *s, const ru_placed *p,
+                                     uint32_t part, ru_exe **out, ru_err *err);
 int64_t rui_meter_median(int64_t *ns); /* [RUI_METER_RUNS], which it sorts */
 
 /* The policy's plan for `question`, JSON; it lives in `arena`. Errors: those of the policy. */

@@ -7,6 +7,7 @@
 #include "env/process/memory.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
+#include "exec/together.h"
 #include "plan/cut/place.h"
 #include "plan/row/policy.h"
 #include "train/pipe/meter.h"
@@ -24,6 +25,7 @@ struct rui_units {
     ru_placed placed;
     unit_times *times;
     uint32_t micro;
+    int64_t eval_bytes; /* of who leads */
 
     /* of the question under way */
     double fill; /* what units of a part need together, by what each needs alone */
@@ -101,33 +103,95 @@ static ru_status time_stage(const rui_meter *m, const ru_stage *s, unit_times *o
 
 /* -- all units --------------------------------------------------------------------------------- */
 
-/* Memory of the fullest device with this placement. */
+/* The parts of device `d`, in the order in which they go forward, and its turns in a micro-batch.
+ */
+static uint32_t list_turns(const ru_placed *p, uint32_t d, bool updates, uint32_t *part,
+                           ru_exe_turn *turns, uint32_t *n_turns)
+{
+    uint32_t n = 0;
+    *n_turns = 0;
+    for (uint32_t k = 0; k < p->n; k++) {
+        if (p->device[p->order[k]] == d) {
+            turns[(*n_turns)++] = (ru_exe_turn){n, RU_PHASE_FORWARD};
+            part[n++] = p->order[k];
+        }
+    }
+    for (uint32_t k = 0; k < p->n; k++) {
+        for (uint32_t i = 0; i < n; i++) {
+            if (part[i] == p->back[k]) {
+                turns[(*n_turns)++] = (ru_exe_turn){i, RU_PHASE_BACKWARD};
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n && updates; i++) {
+        turns[(*n_turns)++] = (ru_exe_turn){i, RU_PHASE_UPDATE};
+    }
+    return n;
+}
+
+/* What the executables of a device need, whose steps have one memory; *sent: its messages with
+ * states. */
+static ru_status device_bytes(const rui_units *a, const ru_stages *s, const ru_placed *p,
+                              uint32_t d, int64_t *bytes, int64_t *sent, ru_err *err)
+{
+    ru_arena scratch;
+    ru_exe_together *t = NULL;
+    uint32_t n = 0, open = 0, n_turns = 0;
+    ru_arena_init(&scratch, 0);
+    uint32_t *part = RU_NEW(&scratch, uint32_t, p->n);
+    ru_exe **exes = RU_NEW(&scratch, ru_exe *, p->n);
+    ru_exe_turn *turns = RU_NEW(&scratch, ru_exe_turn, 3 * (int64_t)p->n);
+    ru_status st = part != NULL && exes != NULL && turns != NULL ? RU_OK : full(err);
+    n = st == RU_OK ? list_turns(p, d, a->micro == 1, part, turns, &n_turns) : 0;
+    *bytes = *sent = 0;
+    for (; open < n && st == RU_OK; open += st == RU_OK) {
+        st = rui_meter_part(a->m, s, p, part[open], &exes[open], err);
+        if (st == RU_OK) {
+            rui_meter_memory x = rui_meter_count(exes[open]);
+            *bytes += x.state + x.step + (a->micro > 1 ? x.grads : 0); /* sums are apart */
+            *sent += rui_meter_message_bytes(x.state);
+        }
+    }
+    st = st == RU_OK ? ru_exe_together_open(exes, n, turns, n_turns, &t, err) : st;
+    *bytes += st == RU_OK ? ru_exe_together_bytes(t) : 0;
+    while (open > 0) {
+        ru_exe_close(exes[--open]);
+    }
+    ru_exe_together_close(t);
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+/* Memory of the fullest device with this placement. What crosses stands in executables; the new
+ * value of a parameter that two devices have has a place of its own at both ends. */
 static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *bytes, ru_err *err)
 {
     ru_stages s;
     ru_placed p;
-    int64_t sum[RU_PLACE_DEVICES_MAX] = {0};
+    int64_t sum[RU_PLACE_DEVICES_MAX] = {0}, all_sent = 0;
     RU_TRY(ru_stages_place(&a->m->model.train, &a->m->so, in, a->m->arena, &s, &p, err));
+    uint32_t leads = p.device[p.n - 1]; /* it has the loss */
     *bytes = 0;
-    for (uint32_t k = 0; k < s.n; k++) {
-        rui_meter_memory x;
-        ru_status st = rui_meter_stage_bytes(a->m, &s.at[k], &x, err);
+    for (uint32_t i = 0; i < s.n_edges; i++) {
+        uint32_t from = p.device[s.edges[i].from], to = p.device[s.edges[i].to];
+        bool sent = from != to && s.edges[i].held;
+        int64_t piece = sent ? ru_type_bytes(&s.edges[i].type) : 0;
+        sum[from] += piece;
+        sum[to] += piece;
+    }
+    for (uint32_t d = 0; d < in->devices; d++) {
+        int64_t own, sent;
+        ru_status st = device_bytes(a, &s, &p, d, &own, &sent, err);
         if (st == RU_E_MEM) { /* more than is free here */
             *bytes = INT64_MAX;
             return RU_OK;
         }
         RU_TRY(st);
-        sum[p.device[k]] += x.state + x.step + (a->micro > 1 ? x.grads : 0); /* sums are apart */
+        sum[d] += own + (d != leads ? sent : 0);
+        all_sent += d != leads ? sent : 0;
     }
-    for (uint32_t i = 0; i < s.n_edges; i++) {
-        uint32_t from = p.device[s.edges[i].from], to = p.device[s.edges[i].to];
-        bool again = ru_placed_lead(&s, &p, i) != i;
-        int64_t piece = from != to ? rui_meter_piece_bytes(&s.edges[i], 1) : 0;
-        piece -= from != to && again ? ru_type_bytes(&s.edges[i].type) : 0;
-        sum[from] += piece;
-        sum[to] += piece;
-    }
-    for (uint32_t d = 0; d < RU_PLACE_DEVICES_MAX; d++) {
+    sum[leads] += all_sent + a->eval_bytes;
+    for (uint32_t d = 0; d < in->devices; d++) {
         *bytes = sum[d] > *bytes ? sum[d] : *bytes;
     }
     return RU_OK;
@@ -136,7 +200,8 @@ static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *byte
 static int64_t bytes_of(const rui_units *a, uint32_t unit)
 {
     const unit_times *t = &a->times[unit];
-    return t->state_bytes + (int64_t)(a->fill * (double)t->step_bytes);
+    int64_t eval = unit + 1 == a->placed.n ? a->eval_bytes : 0; /* who has the loss leads */
+    return t->state_bytes + (int64_t)(a->fill * (double)t->step_bytes) + eval;
 }
 
 static ru_status measure(rui_units *a, ru_err *err)
@@ -362,7 +427,7 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
     const ru_placing one = {.devices = 1};
     RU_TRY(most > 0 ? fullest(a, &one, &bytes, err) : RU_OK);
     a->single_fits = bytes <= most;
-    a->fill = most > 0 && bytes < INT64_MAX ? fill_of(a, bytes) : 1;
+    a->fill = most > 0 && bytes < INT64_MAX ? fill_of(a, bytes - a->eval_bytes) : 1;
     ru_status st = RU_OK;
     for (uint32_t turn = 0; st == RU_OK; turn++) {
         a->method = turn % 2 == 0 ? "search" : "split";
@@ -378,9 +443,9 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
     }
     return st == RU_E_INFEASIBLE
                ? ru_err_wrap(
-                     err, st,
-                     "%u devices of %lld bytes (train.memory) cannot hold the measured layers",
-                     a->devices, (long long)most)
+                     err, st, "%u devices of %lld bytes (%s) cannot hold the measured layers",
+                     a->devices, (long long)most,
+                     ru_units_memory(a->m->job) > 0 ? "train.memory" : "their share of memory")
                : st;
 }
 
@@ -398,7 +463,9 @@ ru_status rui_units_measure(rui_meter *m, rui_units **out, ru_err *err)
     if (u == NULL) {
         return full(err);
     }
-    *u = (rui_units){.m = m, .micro = micro > 1 ? (uint32_t)micro : 1};
+    rui_meter_memory eval = rui_meter_eval(m);
+    *u = (rui_units){
+        .m = m, .micro = micro > 1 ? (uint32_t)micro : 1, .eval_bytes = eval.state + eval.step};
     *out = u;
     return measure(u, err);
 }
@@ -423,20 +490,46 @@ int64_t ru_units_memory(const ru_job *job)
  * launcher. */
 #define BESIDE_BYTES INT64_C(40000000)
 
-int64_t ru_units_share(const ru_job *job, uint32_t workers, ru_arena *arena)
+/* What control groups and the machine allow; 0: not known. */
+static int64_t available(ru_arena *arena)
 {
     int64_t limit = ru_memory_limit_bytes(arena), machine = ru_self_memory_bytes();
-    int64_t all = limit > 0 && (machine == 0 || limit < machine) ? limit : machine;
-    int64_t own = ru_units_memory(job);
+    return limit > 0 && (machine == 0 || limit < machine) ? limit : machine;
+}
+
+int64_t ru_units_share(const ru_job *job, uint32_t workers, ru_arena *arena)
+{
+    int64_t all = available(arena), own = ru_units_memory(job);
     int64_t share = (all - BESIDE_BYTES) / workers - BESIDE_BYTES;
     return own > 0 || all == 0 ? own : share > 1 ? share : 1;
 }
 
-ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices, ru_arena *arena,
-                          ru_units_choice *out, ru_err *err)
+/* As fast as they can be, if that fits into the memory of `here` workers of this machine; else
+ * within their share of it, or within all that there is but `base_bytes` of each process. */
+static ru_status choose_within(rui_units *u, uint32_t devices, uint32_t here, int64_t base_bytes,
+                               ru_units_choice *out, ru_err *err)
 {
-    const ru_job_train *t = &job->train;
+    const ru_job *job = u->m->job;
+    double bytes_per_s = job->train.placed.bytes_per_s;
+    int64_t own = ru_units_memory(job), all = here > 0 ? available(u->m->arena) : 0;
+    int64_t most = all > 0 ? (all - base_bytes) / here - base_bytes : 0;
+    const int64_t bounds[] = {ru_units_share(job, here > 0 ? here : 1, u->m->arena),
+                              most > 1 ? most : 1};
+    RU_TRY(rui_units_ask(u, devices, bytes_per_s, own, out, err));
+    bool fits = out->memory_bytes >= 0 && out->memory_bytes <= bounds[0];
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bounds) && own == 0 && all > 0 && !fits; k++) {
+        st = rui_units_ask(u, devices, bytes_per_s, bounds[k], out, err);
+        fits = st != RU_E_INFEASIBLE;
+    }
+    return st;
+}
+
+ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices, uint32_t here,
+                          ru_arena *arena, ru_units_choice *out, ru_err *err)
+{
     rui_meter m = {.job = job, .arena = arena, .threads = threads};
+    int64_t base_bytes = ru_memory_touched_bytes(); /* of this process: a worker has as much */
     rui_units *u;
     if (devices > RU_PLACE_DEVICES_MAX) {
         return RU_FAIL(err, RU_E_CONFIG,
@@ -447,9 +540,7 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
     ru_status st = rui_meter_open(&m, err);
     st = st == RU_OK ? open_facts(&m, err) : st;
     st = st == RU_OK ? rui_units_measure(&m, &u, err) : st;
-    st = st == RU_OK
-             ? rui_units_ask(u, devices, t->placed.bytes_per_s, ru_units_memory(job), out, err)
-             : st;
+    st = st == RU_OK ? choose_within(u, devices, here, base_bytes, out, err) : st;
     rui_meter_close(&m);
     return st;
 }

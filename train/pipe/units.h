@@ -20,10 +20,11 @@ typedef struct ru_units_choice {
 } ru_units_choice;
 
 /* Measure with `threads` threads (0: all cores) and ask for `devices` devices with
- * job->train.placed and train.memory. Everything lives in `arena`. Errors: those of data, model and
- * policy. */
+ * job->train.placed and train.memory; without that within what `here` of them have on this machine
+ * (0: not known). Everything lives in `arena`. Errors: those of data, model and policy. */
 RU_MUST_USE ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
-                                      ru_arena *arena, ru_units_choice *out, ru_err *err);
+                                      uint32_t here, ru_arena *arena, ru_units_choice *out,
+                                      ru_err *err);
 
 /* A device of a question. */
 typedef struct ru_units_device {

@@ -56,7 +56,7 @@ static void all_units_are_placed(void **state)
     ru_err err = {0};
     ru_units_choice c;
     open_rig(&r);
-    assert_ok(ru_units_choose(&r.job, 1, 1, &r.arena, &c, &err), err);
+    assert_ok(ru_units_choose(&r.job, 1, 1, 0, &r.arena, &c, &err), err);
     assert_int_equal(c.n, 29); /* 20 convolutions, 8 sums, fc */
     assert_int_equal(c.devices.n, c.n);
     assert_int_equal(c.used, 1);
@@ -68,7 +68,7 @@ static void all_units_are_placed(void **state)
     assert_int_equal(place_of(&c, "conv1"), 0);
     assert_int_equal(place_of(&c, "fc"), c.n - 1);
     assert_true(place_of(&c, "layer2.0.downsample.0") < place_of(&c, "layer2.1.conv1"));
-    assert_int_equal(ru_units_choose(&r.job, 1, 65, &r.arena, &c, &err), RU_E_CONFIG);
+    assert_int_equal(ru_units_choose(&r.job, 1, 65, 0, &r.arena, &c, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "at most 64 devices, and the job has 65 workers"));
     close_rig(&r);
 }
@@ -84,23 +84,26 @@ static void memory_divides_a_model(void **state)
     r.job.train.placed.latency_ns = 1000000000; /* nothing else would send anything */
     int64_t low = 0, high = INT64_C(1) << 24;   /* less than the one, at most the other */
     r.job.train.memory_bytes = high;            /* few looks: each measures all layers */
-    assert_ok(ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err), err);
+    assert_ok(ru_units_choose(&r.job, 1, 2, 0, &r.arena, &c, &err), err);
     assert_int_equal(c.used, 1);
     while (high - low > high / 8) {
         r.job.train.memory_bytes = low + (high - low) / 2;
-        ru_status st = ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err);
+        ru_status st = ru_units_choose(&r.job, 1, 2, 0, &r.arena, &c, &err);
         bool one = st == RU_OK && c.used == 1;
         *(one ? &high : &low) = r.job.train.memory_bytes;
     }
     r.job.train.memory_bytes = low; /* times decide how well two divide it */
-    assert_ok(ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err), err);
+    assert_ok(ru_units_choose(&r.job, 1, 2, 0, &r.arena, &c, &err), err);
     assert_int_equal(c.used, 2);
     assert_true(c.sent_bytes > 0 && c.single_s == 0);
     r.job.train.memory_bytes = high / 4;
-    assert_int_equal(ru_units_choose(&r.job, 1, 2, &r.arena, &c, &err), RU_E_INFEASIBLE);
+    assert_int_equal(ru_units_choose(&r.job, 1, 2, 0, &r.arena, &c, &err), RU_E_INFEASIBLE);
     if (strstr(err.text, "(train.memory) cannot hold the measured layers") == NULL) {
         fail_msg("'%s' does not say what is too small", err.text);
     }
+    r.job.train.memory_bytes = 0; /* more workers here than this machine has memory for */
+    assert_int_equal(ru_units_choose(&r.job, 1, 2, 1 << 24, &r.arena, &c, &err), RU_E_INFEASIBLE);
+    assert_non_null(strstr(err.text, "(their share of memory) cannot hold the measured layers"));
     close_rig(&r);
 }
 

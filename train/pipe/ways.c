@@ -23,6 +23,9 @@ ru_status ru_ways_open(const ru_job *job, const char *against, bool placed, uint
     }
     *m = (rui_meter){.job = job, .arena = arena, .threads = threads};
     RU_TRY(rui_meter_open(m, err));
+    rui_meter_memory eval = rui_meter_eval(m);
+    out->eval_bytes = eval.state + eval.step;
+    out->eval_state_bytes = eval.state;
     ru_status st = rui_meter_layers(m, workers, n, &out->layers, err);
     if (st == RU_E_CONFIG && out->layers.n_shares > 0) { /* it has no cut */
         out->no_pipeline = ru_arena_str(arena, err->text);
@@ -89,6 +92,7 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
     uint32_t workers[RU_STAGES_MAX], n = c->n_cut + 1, ahead = 1, least = 1;
     const ru_pipe_shape shape = {
         .schedule = schedule, .n = n, .micro = w->layers.micro, .workers = workers};
+    int64_t sent = 0; /* places of messages with states at who leads */
     ru_stages s;
     RU_CHECK(n > 1 && n <= RU_STAGES_MAX);
     RU_TRY(ru_stages_build(&m->model.train, &m->so, c->cut, c->n_cut, m->arena, &s, err));
@@ -103,7 +107,7 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
         ahead *= 2;
     }
     *most = 0;
-    for (uint32_t k = 0; k < n; k++) {
+    for (uint32_t k = 0; k < n; k++) { /* the last one leads */
         rui_meter_memory x;
         int64_t params = rui_meter_bytes(&s.at[k].step.graph, RU_ROLE_PARAM);
         bool whole = ru_pipe_whole(&shape), stash = schedule == RU_PIPE_SCHEDULE_STASH;
@@ -117,6 +121,9 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
         int64_t steps = again ? x.step + slots * kept_bytes(&s, k) : x.step * slots;
         int64_t sum = x.state + steps + (apart ? x.grads : 0) + versions * params +
                       2 * (workers[k] - 1) * params + piece_bytes(&s, k, ahead);
+        int64_t message = rui_meter_message_bytes(x.state);
+        sent += message;
+        sum += k + 1 < n ? message : w->eval_bytes + sent - message;
         *most = sum > *most ? sum : *most;
     }
     return RU_OK;
@@ -196,8 +203,10 @@ static void list_data(const ru_ways *w, double bytes_per_s, int64_t memory_bytes
     ru_pipe_data(l, out->workers, bytes_per_s, &out->c);
     out->step_s = out->workers > 1 ? out->c.data_s : out->c.single_s;
     for (uint32_t k = 0; k < l->n_shares; k++) {
-        bool is = l->shares[k].workers == out->workers;
-        out->memory_bytes = is ? l->shares[k].memory_bytes : out->memory_bytes;
+        const ru_pipe_share *s = &l->shares[k];
+        int64_t more = s->state_bytes + w->eval_bytes - w->eval_state_bytes; /* it shares that */
+        int64_t all = s->memory_bytes < 0 ? s->memory_bytes : s->memory_bytes + more;
+        out->memory_bytes = s->workers == out->workers ? all : out->memory_bytes;
     }
     out->net_bytes = 2 * (out->workers - 1.0) * (double)l->weight_bytes;
     out->fits = is_enough(memory_bytes, out->memory_bytes);

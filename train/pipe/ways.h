@@ -27,7 +27,8 @@ typedef struct ru_way {
     uint32_t workers;
     double step_s;
     int64_t memory_bytes; /* of the worker that needs most: what its executables and pieces on their
-                             way plan; -1: more than is free here */
+                             way plan, of who leads with the evaluation, and data parallel with the
+                             copy for a checkpoint; -1: more than is free here */
     double net_bytes;     /* sent by all in a step */
     bool same;            /* the job's own step, and its schedule: auto may take it */
     const char *why;      /* else it may not, where it is no schedule that is in the way */
@@ -41,7 +42,8 @@ typedef struct ru_ways {
     struct rui_meter *meter;
     struct rui_units *units; /* NULL: nothing is placed */
     ru_pipe_layers layers;
-    const char *no_pipeline, *no_placed; /* why none is compared; NULL: it is */
+    int64_t eval_bytes, eval_state_bytes; /* of who evaluates: all, and its state alone */
+    const char *no_pipeline, *no_placed;  /* why none is compared; NULL: it is */
 } ru_ways;
 
 /* Measure with `threads` threads (0: all cores), or predict from train.pipeline.facts, for 1 and

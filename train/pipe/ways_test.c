@@ -80,6 +80,37 @@ static void memory_bounds_the_ways(void **state)
     ru_arena_fini(&arena);
 }
 
+/* With test data who leads has the whole model once more; data parallel it shares the state. */
+static void the_leader_evaluates(void **state)
+{
+    (void)state;
+    const uint32_t two = 2;
+    char dir[] = "/tmp/rubato-test-XXXXXX";
+    ru_arena arena;
+    ru_err err = {0};
+    ru_job job;
+    ru_ways w;
+    ru_way all[RU_WAY_KINDS];
+    int64_t data = 0;
+    uint32_t n;
+    ru_arena_init(&arena, 0);
+    assert_non_null(mkdtemp(dir));
+    load(dir, &arena, &job);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        job.data.test_count = turn == 0 ? 0 : 16;
+        assert_ok(ru_ways_open(&job, NULL, false, 1, &two, 1, &arena, &w, &err), err);
+        assert_ok(ru_ways_list(&w, 2, 1e9, 0, all, &n, &err), err);
+        assert_true((w.eval_bytes > 0) == (turn == 1));
+        int64_t now = way_of(all, n, RU_WAY_DATA)->memory_bytes;
+        assert_true(turn == 0 || now == data + w.eval_bytes - w.eval_state_bytes);
+        data = now;
+        assert_true(way_of(all, n, RU_WAY_FLUSH)->memory_bytes > w.eval_bytes);
+        ru_ways_close(&w);
+    }
+    (void)!ru_path_remove(dir, &err);
+    ru_arena_fini(&arena);
+}
+
 /* Why a pipeline and a placed step are left out. */
 static void what_stands_against_is_told(void **state)
 {
@@ -165,4 +196,5 @@ static void a_fixed_batch_is_not_divided(void **state)
 }
 
 RU_TESTS(train_ways, cmocka_unit_test(a_fixed_batch_is_not_divided),
-         cmocka_unit_test(memory_bounds_the_ways), cmocka_unit_test(what_stands_against_is_told))
+         cmocka_unit_test(memory_bounds_the_ways), cmocka_unit_test(the_leader_evaluates),
+         cmocka_unit_test(what_stands_against_is_told))
