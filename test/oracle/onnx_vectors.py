@@ -275,10 +275,9 @@ def regions():
            version=16, mode="max", sampling_ratio=2, **std)
     vector("roialign_f64", "RoiAlign", [x.astype(F64), rois.astype(F64), image], version=16, **std)
     rows = np.concatenate([image[:, None].astype(F32), rois], 1)
-    for shape in ((1, 1), (3, 5), (7, 7), (9, 2)):
-        for scale in (1., .75, 1 / 16):
-            vector(f"roipool_{shape[0]}_{shape[1]}_{scale}", "MaxRoiPool", [x, rows], version=1,
-                   domain="", pooled_shape=list(shape), spatial_scale=scale)
+    for high, wide, scale in ((1, 1, .75), (3, 5, .75), (7, 7, 1.), (9, 2, 1 / 16)):
+        vector(f"roipool_{high}_{wide}_{scale}", "MaxRoiPool", [x, rows], version=1, domain="",
+               pooled_shape=[high, wide], spatial_scale=scale)
 
 
 def unpools():
