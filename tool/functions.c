@@ -33,7 +33,7 @@ ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
 {
     static const char *const own[] = {"function-name", "sign",         "memory",      "life",
                                       "store",         "store-listen", "store-reach", "deadline",
-                                      "budget",        "price"};
+                                      "budget",        "usd-gb-s",     "usd-call"};
     static const char *const others[] = {
         "hosts",      "nnodes",       "nproc-per-node", "rdzv-endpoint", "master-addr",
         "standalone", "listen",       "weights",        "beside",        "find-lr",
@@ -127,10 +127,10 @@ static ru_status read_budget(ru_cmd_in *in, ru_func_scale_options *o, ru_err *er
                          text);
 }
 
-/* --price 1.66667e-5, or a file: *file. */
+/* --usd-gb-s 1.66667e-5, or a file: *file. */
 static ru_status read_price(ru_cmd_in *in, ru_func_scale_options *o, const char **file, ru_err *err)
 {
-    const char *text = ru_cmd_text(in, "price");
+    const char *text = ru_cmd_text(in, "usd-gb-s");
     bool number = ru_str_f64(ru_str_c(text), &o->usd_per_gb_s);
     if (!number && ru_path_is_file(text)) {
         *file = text;
@@ -139,8 +139,8 @@ static ru_status read_price(ru_cmd_in *in, ru_func_scale_options *o, const char 
     return number && o->usd_per_gb_s > 0 && o->usd_per_gb_s < 1
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
-                         "--price %s: expected US dollars for a GB-s, as in --price 1.66667e-5, or "
-                         "a file that has them",
+                         "--usd-gb-s %s: expected US dollars for a GB-s, as in --usd-gb-s "
+                         "1.66667e-5, or a file that has them",
                          text);
 }
 
@@ -151,7 +151,7 @@ static ru_status read_scale(ru_cmd_in *in, const ru_job *job, uint32_t workers_m
                                  .workers_max = workers_max,
                                  .deadline_ns = ru_cmd_i64(in, "deadline"),
                                  .life_ns = ru_cmd_i64(in, "life"),
-                                 .usd_per_call = 2e-7};
+                                 .usd_per_call = ru_cmd_f64(in, "usd-call")};
     RU_TRY(read_memory(in, o, err));
     RU_TRY(read_budget(in, o, err));
     if (workers_max > RU_SHARD_WORKERS_MAX) {

@@ -29,11 +29,13 @@
         RU_OPT(TEXT, "budget", "USD",                                                              \
                "with --functions and -w MIN:MAX: ... such that the run costs no more (3usd); "     \
                "without --deadline it ends as soon as that allows"),                               \
-        RU_OPT(TEXT, "price", "USD|FILE",                                                          \
+        RU_OPT(TEXT, "usd-gb-s", "USD|FILE",                                                       \
                "with --functions: US dollars for a GB-s, or a file that has them; it is read "     \
                "again each second, and with --deadline or --budget a new price leads to a new "    \
                "choice",                                                                           \
                .def = "1.66667e-5"),                                                               \
+        RU_OPT(F64, "usd-call", "USD", "with --functions: price of a call", .def = "2e-7",         \
+               RU_IN(0, 1)),                                                                       \
         RU_OPT(TIME, "life", "TIME",                                                               \
                "with --functions: time limit of a call; its workers hand over at a step before "   \
                "it. 0: none",                                                                      \

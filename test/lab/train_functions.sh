@@ -163,7 +163,7 @@ grep -q 'USD for .* calls' scaled.log || fail "no bill: $(cat scaled.log)"
 
 # a new price leads to a new choice; top and explain tell choices and money
 echo 1e-5 >price
-start priced -w 1:2 --memory 512:1536:512 --deadline 3600s --set train.steps=200000 --price price
+start priced -w 1:2 --memory 512:1536:512 --deadline 3600s --set train.steps=200000 --usd-gb-s price
 reaches priced 30
 echo 2e-5 >price
 for _ in $(seq 1 6000); do
@@ -177,8 +177,8 @@ grep -qE '(runs|measures) [12] functions? of [0-9]+ MB, .* USD spent in' <<<"$("
 "$rubato" explain priced >priced.txt || fail "explain priced"
 grep -qE ' measures +[12] +[0-9]+ +0\.00001' priced.txt || fail "explain does not tell what was measured: $(cat priced.txt)"
 grep -qE ' (runs|measures) +[12] +[0-9]+ +0\.00002' priced.txt || fail "explain does not know the new price: $(cat priced.txt)"
-"$rubato" train job.yaml --functions local -w 2 --price cheap >bad.log 2>&1 && fail "--price"
-grep -q 'expected US dollars for a GB-s' bad.log || fail "--price: $(cat bad.log)"
+"$rubato" train job.yaml --functions local -w 2 --usd-gb-s cheap >bad.log 2>&1 && fail "--usd-gb-s"
+grep -q 'expected US dollars for a GB-s' bad.log || fail "--usd-gb-s: $(cat bad.log)"
 
 # 8. refusals
 "$rubato" train job.yaml --memory 512 >bad.log 2>&1 && fail "--memory alone"
