@@ -53,8 +53,12 @@ try() {
     for k in 2 3 4; do
         "$net" in "$lab" $k "$rubato" "${words[@]}" --rank $k --join 10.77.0.1:7720 --listen 10.77.0.$k:7720 &
     done
-    "$net" in "$lab" 1 "$rubato" "${words[@]}" --listen 10.77.0.1:7720 --json >out.json 2>err.txt ||
-        { cat err.txt >&2; exit 1; }
+    "$net" in "$lab" 1 "$rubato" "${words[@]}" --listen 10.77.0.1:7720 --json >out.json 2>err.txt || {
+        cat err.txt >&2
+        jobs -p | xargs -r kill -9 2>/dev/null || true
+        wait || true
+        return 1 # one that had no processor for long was left behind
+    }
     wait
     "$net" down "$lab" >/dev/null
     awk -v rate="$rate" -v most="$most" -v real="$(value real_step_s out.json)" -v sim="$(value step_s out.json)" \
