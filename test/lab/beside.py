@@ -211,7 +211,7 @@ def servers(rubato, folder, run):
 
 def parts(rubato, folder, run):
     """Parts of a batch, and the losses of whole ones. The plain gate: it does not stand back."""
-    server, address, model = serve(rubato, run, "--slo", "p99=500ms")
+    server, address, model = serve(rubato, run, "--slo", "p99=60s")
     ask(address, model, 20)
     losses = {}
     for name, more in (("ninth", []), ("tenth", ["--beside", address, "--gate", "priority", "--op-max", "50us"])):
