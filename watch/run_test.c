@@ -317,7 +317,7 @@ static void test_json(void **state)
                       .loss = 0.5,
                       .samples_per_s = 100,
                       .left_s = -1,
-                      .round = {5, 4, 7, 2, 1.25, 0},
+                      .round = {5, 4, 7, 2, 1.25, 0, 0},
                       .ranks = &rank,
                       .n = 1,
                       .events = {"one\x1b[2J"},
