@@ -17,8 +17,8 @@ typedef struct block {
     char text[BLOCK_BYTES];
 } block;
 
-/* The loop formats lines, 0.2 us each, and a thread writes blocks of them: an entry in place of its
- * line would go from core to core too, and take as long there. */
+/* The loop formats lines, 0.1 us each, and a thread writes blocks of them: an entry in place of its
+ * line is as long, and would go from core to core too. */
 typedef struct logger {
     ru_log_file *file; /* NULL: there is no log */
     ru_thread thread;
@@ -156,8 +156,8 @@ void rui_journal_name(rui_journal *j, char id[64])
 }
 
 /* -- lines of the log ---------------------------------------------------------------------------
- * By hand: text of known length is copied as words of the processor. A line by ru_text_putf takes
- * twice as long. */
+ * By hand: text of known length is copied as words of the processor. A line takes 95 ns, by
+ * ru_text_putf 330 (Zen 5). */
 
 /* Into a buffer that has NUMBER_BYTES left, whatever the digits. */
 static char *put_number(char *p, int64_t v)
