@@ -13,6 +13,7 @@
 #include "train/pipe/meter.h"
 
 enum { RUNS = RUI_METER_RUNS };
+#define FILL_MIN 0.2 /* where one device cannot even open all: it grows until they fit */
 
 /* Of a micro-batch: medians; memory of the executable that stays, and that a step needs. */
 typedef struct unit_times {
@@ -427,7 +428,7 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
     const ru_placing one = {.devices = 1};
     RU_TRY(most > 0 ? fullest(a, &one, &bytes, err) : RU_OK);
     a->single_fits = bytes <= most;
-    a->fill = most > 0 && bytes < INT64_MAX ? fill_of(a, bytes - a->eval_bytes) : 1;
+    a->fill = most == 0 ? 1 : bytes < INT64_MAX ? fill_of(a, bytes - a->eval_bytes) : FILL_MIN;
     ru_status st = RU_OK;
     for (uint32_t turn = 0; st == RU_OK; turn++) {
         a->method = turn % 2 == 0 ? "search" : "split";
