@@ -506,14 +506,14 @@ int64_t ru_units_share(const ru_job *job, uint32_t workers, ru_arena *arena)
 }
 
 /* As fast as they can be, if that fits into the memory of `here` workers of this machine; else
- * within their share of it, or within all that there is but `base_bytes` of each process. */
-static ru_status choose_within(rui_units *u, uint32_t devices, uint32_t here, int64_t base_bytes,
-                               ru_units_choice *out, ru_err *err)
+ * within their share of it, or within all that there is beside the workers alone. */
+static ru_status choose_within(rui_units *u, uint32_t devices, uint32_t here, ru_units_choice *out,
+                               ru_err *err)
 {
     const ru_job *job = u->m->job;
     double bytes_per_s = job->train.placed.bytes_per_s;
     int64_t own = ru_units_memory(job), all = here > 0 ? available(u->m->arena) : 0;
-    int64_t most = all > 0 ? (all - base_bytes) / here - base_bytes : 0;
+    int64_t most = all > 0 ? all / here - BESIDE_BYTES : 0;
     const int64_t bounds[] = {ru_units_share(job, here > 0 ? here : 1, u->m->arena),
                               most > 1 ? most : 1};
     RU_TRY(rui_units_ask(u, devices, bytes_per_s, own, out, err));
@@ -530,7 +530,6 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
                           ru_arena *arena, ru_units_choice *out, ru_err *err)
 {
     rui_meter m = {.job = job, .arena = arena, .threads = threads};
-    int64_t base_bytes = ru_memory_touched_bytes(); /* of this process: a worker has as much */
     rui_units *u;
     if (devices > RU_PLACE_DEVICES_MAX) {
         return RU_FAIL(err, RU_E_CONFIG,
@@ -541,7 +540,7 @@ ru_status ru_units_choose(const ru_job *job, uint32_t threads, uint32_t devices,
     ru_status st = rui_meter_open(&m, err);
     st = st == RU_OK ? open_facts(&m, err) : st;
     st = st == RU_OK ? rui_units_measure(&m, &u, err) : st;
-    st = st == RU_OK ? choose_within(u, devices, here, base_bytes, out, err) : st;
+    st = st == RU_OK ? choose_within(u, devices, here, out, err) : st;
     rui_meter_close(&m);
     return st;
 }
