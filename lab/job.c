@@ -123,6 +123,15 @@ static int64_t batch_at(void *self, int64_t position)
     return rui_simjob_batch_at(n->job, position);
 }
 
+/* A worker measures again when its sums drift from their plan. Here it does so whenever members
+ * change, so that faults meet that, too. */
+static void drifts(const rui_simjob_node *n)
+{
+    if (n->job->chaos_on) {
+        ru_elastic_measure(n->elastic);
+    }
+}
+
 static void on_news(void *self, const ru_elastic_news *news, ru_time now)
 {
     rui_simjob_node *n = self;
@@ -139,18 +148,22 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     case RU_ELASTIC_LOST:
         j->result->lost++;
         lost_one(j, n, news->a);
+        drifts(n);
         break;
     case RU_ELASTIC_LED:
         j->result->led++;
         rui_simjob_see(j, RU_SIM_SEEN_LED);
         rui_simjob_say(j, n, "leads now");
+        drifts(n);
         break;
     case RU_ELASTIC_LEFT:
         j->result->left++;
         rui_simjob_say(j, n, "worker %lld left", (long long)news->a);
         break;
-    case RU_ELASTIC_MEMBER:
     case RU_ELASTIC_WORKS:
+        drifts(n);
+        break;
+    case RU_ELASTIC_MEMBER:
     case RU_ELASTIC_SLOW:
     case RU_ELASTIC_SHARES:
     case RU_ELASTIC_PLANNED:
