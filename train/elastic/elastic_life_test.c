@@ -512,6 +512,28 @@ static void test_who_comes_later_is_measured_later(void **state)
     job_close(&j);
 }
 
+/* One that leaves before it was measured: whoever comes next is not measured at once. */
+static void test_a_stay_begins_anew(void **state)
+{
+    (void)state;
+    job j = {0};
+    job_open(&j, 2, 1000000, 4000);
+    const ru_elastic *e = j.l[0]->elastic;
+    while (e->reduce.stay_n != 3) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+    }
+    life_stop(j.l[2], false);
+    while (e->reduce.stay_n != 0) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+    }
+    assert_int_equal(e->v.n, 2);
+    life_stop(j.l[0], true);
+    assert_true(job_run(&j));
+    job_close(&j);
+}
+
 /* Sums of 64 bytes each: who adds puts aside what the two others send, at most; lanes stand on
  * lines of their own. One step at a time needs no second set. */
 static void two_steps_put_more_aside(void **state)
@@ -601,7 +623,7 @@ static void a_server_needs_memory(void **state)
 RU_TESTS(train_elastic_life, cmocka_unit_test(a_server_needs_memory),
          cmocka_unit_test(test_collectives_are_measured_again),
          cmocka_unit_test(test_who_comes_later_is_measured_later),
-         cmocka_unit_test(test_who_said_the_end_leaves),
+         cmocka_unit_test(test_a_stay_begins_anew), cmocka_unit_test(test_who_said_the_end_leaves),
          cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
          cmocka_unit_test(test_words_lost_with_a_connection),

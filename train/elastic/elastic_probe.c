@@ -8,10 +8,11 @@
  * before the earlier one has ended anywhere it matters, because every rank has a part in every sum.
  *
  *   small sizes  in turns by all, also the star
- *   drain        the largest by the ring, one after the other: a shaped link lets what its token
- * bucket holds go at full speed (512 kB and more), so a first sum of 1 MiB says nothing about the
- * rate of the ones behind it large sizes  in turns, without a pause, so that no token bucket fills
- * again
+ *   drain        the largest by the ring, one after the other
+ *   large sizes  in turns, without a pause, so that no token bucket fills again
+ *
+ * The drain is there because a shaped link lets what its token bucket holds go at full speed (512
+ * kB and more), so a first sum of 1 MiB says nothing about the rate of the ones behind it.
  *
  * Each is run twice and the second counts: who ends the first early begins the second early, and
  * finds the others so far behind at its end as well; after another algorithm the leader may begin
@@ -72,6 +73,7 @@ bool rui_el_probe_ripe(const ru_elastic *e, ru_time now)
 bool rui_el_probe_due(ru_elastic *e, ru_time now)
 {
     if (!lacks(e)) {
+        e->reduce.stay_n = 0; /* who comes after these begins anew */
         return false;
     }
     if (e->reduce.stay_n != e->v.n) {
