@@ -118,7 +118,10 @@ ru_status ru_memfile_on_disk(const char *folder, int64_t size_bytes, void **out,
     char path[PATH_MAX];
     int n = snprintf(path, sizeof path, "%s/.rubato-XXXXXX", folder);
     int fd = n > 0 && n < (int)sizeof path ? mkostemp(path, O_CLOEXEC) : -1;
-    int why = fd < 0 ? errno : unlink(path) != 0 ? errno : posix_fallocate(fd, 0, size_bytes);
+    int why = fd < 0 || unlink(path) != 0 ? errno : EINTR;
+    while (fd >= 0 && why == EINTR) {
+        why = posix_fallocate(fd, 0, size_bytes);
+    }
     void *p = why == 0 ? mmap(NULL, (size_t)size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
                        : MAP_FAILED;
     why = why == 0 && p == MAP_FAILED ? errno : why;
