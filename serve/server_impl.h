@@ -81,8 +81,8 @@ struct rui_version {
     ru_time since;              /* it is ready */
     ru_time came[RUI_CAME_MAX]; /* of its last requests, a ring */
     uint64_t n_came;
-    uint32_t came_rows;                 /* the machine has not heard of yet */
-    ru_serve_pace pace;                 /* as the machine heard it last */
+    uint32_t came_rows; /* that are sure to wait: the machine has not heard of them yet */
+    ru_serve_pace pace; /* as the machine heard it last */
     int64_t service_ns[RU_SERVE_SIZES]; /* live, of batches by size; 0: not opened */
     int64_t margin_ns;                  /* live, of pace */
     ru_time margin_at;

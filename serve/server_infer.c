@@ -669,7 +669,7 @@ static void on_round(void *self, ru_time now)
     for (; c != NULL; c = next) {
         next = c->next; /* it may be answered at once */
         c->ask.more = next != NULL && next->version == c->version;
-        c->version->came_rows -= c->ask.rows;
+        c->version->came_rows = 0; /* the machine hears all of them now */
         say(c->version, RU_SERVE_REQUEST, &c->ask);
     }
 }
@@ -727,7 +727,9 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
         c->ask.class_of = rui_far_came(v->far, c->queued, c->part.size);
     }
     rui_beside_waits(v);
-    v->came_rows += c->ask.rows;
+    /* the machine may refuse a larger one, and what is urgent may pass one of a low priority */
+    bool waits = c->ask.rows <= v->pace.batch && c->in.priority == 0;
+    v->came_rows += waits ? c->ask.rows : 0;
     c->next = NULL;
     *(s->came != NULL ? &s->came_last->next : &s->came) = c;
     s->came_last = c;

@@ -717,6 +717,57 @@ static void a_full_server_reads_nothing(void **state)
     close_world(&w);
 }
 
+#define ROWS_OF(n, a, i)                                                                  \
+    "{\"inputs\":[{\"name\":\"a\",\"shape\":[" n ",2],\"datatype\":\"FP32\",\"data\":[" a \
+    "]},{\"name\":\"i\",\"shape\":[" n "],\"datatype\":\"INT64\",\"data\":[" i "]}]}"
+
+/* Of those that come in one round of the loop: the middle one is refused, the others are not. */
+static void a_large_request_holds_nobody_up(void **state)
+{
+    (void)state;
+    enum { SMALL = 2, CONNS = 5 };
+    static const int64_t minutes = INT64_C(60000000000);
+    static const char one[] = ROWS_OF("1", "1,2", "3");
+    static const char eight[] = ROWS_OF("8", "1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8", "0,0,0,0,0,0,0,0");
+    world w;
+    if (!open_world_within(&w, toy_open, (ru_server_options){.slo_ns = 60 * minutes})) {
+        skip();
+    }
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    int fd[CONNS];
+    for (uint32_t k = 0; k < CONNS; k++) {
+        fd[k] = dial(&w);
+        (void)get(&w, fd[k], "/v2/health/live");
+    }
+    rui_version *v = w.server->versions;
+    while (!v->grown) {
+        (void)get(&w, fd[0], "/v2/health/live");
+    }
+    for (uint32_t k = 0; k < RU_SERVE_SIZES; k++) {
+        v->service_ns[k] = (k == 0 ? 20 : 40) * minutes;
+    }
+    rui_infer_pace(v);
+    assert_int_equal(v->pace.batch, 1);
+    ru_flag_set(&w.toy.waits, 1);
+    for (uint32_t k = 0; k < SMALL; k++) { /* both instances have work */
+        ask(fd[k], "POST", "/v2/models/toy/infer", one);
+    }
+    while (strstr(get(&w, fd[CONNS - 1], "/metrics"),
+                  "serve_requests{model=\"toy\",version=\"1\"} 2\n") == NULL) {
+    }
+    for (uint32_t k = SMALL; k < CONNS; k++) {
+        ask(fd[k], "POST", "/v2/models/toy/infer", k == 3 ? eight : one);
+    }
+    assert_non_null(strstr(hear(&w, fd[3]), "too many requests wait"));
+    ru_flag_set(&w.toy.go, 1);
+    for (uint32_t k = 0; k < CONNS; k++) {
+        assert_true(k == 3 || strstr(hear(&w, fd[k]), "[13]") != NULL);
+        close(fd[k]);
+    }
+    close_world(&w);
+}
+
 /* y = softmax(x) over a row, which feels zeros behind it, or relu(x), which does not. */
 static ru_status row_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
                            ru_err *err)
@@ -789,6 +840,7 @@ RU_TESTS(
     serve_server, cmocka_unit_test(an_instance_that_rested_computes_the_same),
     cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
     cmocka_unit_test(a_full_server_reads_nothing),
+    cmocka_unit_test(a_large_request_holds_nobody_up),
     cmocka_unit_test(a_model_that_is_not_ready_says_so), cmocka_unit_test(outputs_have_a_bound),
     cmocka_unit_test(a_load_has_an_end), cmocka_unit_test(speaks_the_protocol),
     cmocka_unit_test(drains), cmocka_unit_test(computes_short_batches_itself),
