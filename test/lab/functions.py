@@ -177,6 +177,8 @@ def check(rubato, folder):
     with open(job, "w") as f:
         f.write(JOB)
     subprocess.run([rubato, "train", job, "-o", run, "-q"], check=True, stdout=subprocess.DEVNULL)
+    alone = subprocess.run([rubato, "serve", run, "-l", "0", "--usd-call", "0"], stderr=subprocess.PIPE, text=True)
+    assert alone.returncode == 2 and "--usd-call goes with --functions" in alone.stderr, alone.stderr
     late = subprocess.run([rubato, "serve", run, "-l", "0", "--slo", "p95=1us", "--functions", "local",
                            "--memory", "512"], stderr=subprocess.PIPE, text=True)
     assert late.returncode == 65 and "the best that can be kept is" in late.stderr, late.stderr

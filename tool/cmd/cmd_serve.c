@@ -178,8 +178,9 @@ static ru_status check_functions(const session *s, const char *at, ru_err *err)
     static const struct {
         const char *name;
         bool at_url, here;
-    } own[] = {{"function-name", true, false}, {"sign", true, false}, {"keep", false, true},
-               {"memory", true, true},         {"sizes", true, true}, {"buffers", true, true}};
+    } own[] = {{"function-name", true, false}, {"sign", true, false},   {"keep", false, true},
+               {"memory", true, true},         {"sizes", true, true},   {"buffers", true, true},
+               {"usd-gb-s", true, true},       {"usd-call", true, true}};
     bool local = at != NULL && strcmp(at, "local") == 0;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
         bool heeded = at != NULL && (local ? own[k].here : own[k].at_url);
