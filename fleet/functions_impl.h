@@ -47,7 +47,8 @@ typedef struct rui_functions_follow {
 typedef struct rui_functions_money {
     double usd_per_gb_s;        /* now */
     double paid_usd, paid_gb_s; /* of GB-s at prices before that; these GB-s */
-    ru_time looked;             /* at the file of the price */
+    ru_time looked;             /* at the file of the price, */
+    bool unread;                /* which had none then */
     ru_time chosen_at;          /* the choice */
     double chosen_usd;          /* spent before it */
     ru_log_file *log;           /* RUN/functions.jsonl */

@@ -148,9 +148,11 @@ void rui_functions_price(rui_functions *a, ru_time now)
     }
     RU_CHECK(c->usd_per_gb_s > 0 && a->choice.workers > 0);
     c->looked = now;
-    if (ru_functions_price(a->opt->price, &usd, &err) != RU_OK) {
+    bool unread = ru_functions_price(a->opt->price, &usd, &err) != RU_OK;
+    if (unread && !c->unread) { /* once, not each second */
         ru_log(RU_LOG_WARN, "functions", "price", "it stays at %g USD a GB-s: %s", usd, err.text);
     }
+    c->unread = unread;
     if (usd == c->usd_per_gb_s) {
         return;
     }
