@@ -2,8 +2,9 @@
 # A day of prices at 600:1, an app on one own node and 15 rented ones: market_day.sh PATH_OF_RUBATO PRICES [BEGIN SECONDS ON_DEMAND]. An hour is six seconds, a
 # notice two. Figures; judged is that no clock is done twice or left out, that the app goes on, and that the hours cost what the same rents, renewals and bids cost by
 # the file of prices (market_day.py, which shares nothing with the cluster).
-. "$(dirname "$0")/clusters.sh"
 prices=$(realpath "${2:?a file of prices: seconds since 1970 and USD, a line each}")
+keep=${MARKET_DAY_KEEP:+$(realpath "$MARKET_DAY_KEEP")}
+. "$(dirname "$0")/clusters.sh"
 begin=${3:-1458518400} seconds=${4:-144} on_demand=${5:-2.394}
 "$rubato" data make ratings --out ratings --count 20000 --test 2000 >/dev/null
 cat >mf.yaml <<JOB
@@ -43,5 +44,5 @@ grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\
 [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the app did not do each clock once"
 python3 "$here/market_day.py" "$prices" audit.txt explain.txt || fail "the day cost something else: $(tail -n 3 explain.txt)"
 echo "$(tail -1 steps) clocks, each once; at most $most workers"
-[[ -z ${MARKET_DAY_KEEP:-} ]] || cp audit.txt explain.txt cl/jobs/1/metrics.jsonl "$MARKET_DAY_KEEP"
+[[ -z $keep ]] || cp audit.txt explain.txt cl/jobs/1/metrics.jsonl "$keep"
 exit $failed
