@@ -103,7 +103,8 @@ static void put_entry(ru_text *t, const rui_entry *e)
 static void lines_are_json(void **state)
 {
     enum { N = 80 };
-    static const char odd[] = "\x01\"\\\x7f\xc3\xa9\xff\n/";
+    static const char *const odd[] = {"\x01\"\\\x7f\xc3\xa9\xff\n/", "a\"", "a\\", "\x7f",
+                                      "a\xc3\xa9"};
     ru_scratch *scratch = *state;
     ru_arena arena;
     ru_err err = {0};
@@ -130,7 +131,7 @@ static void lines_are_json(void **state)
                        .why = RU_SERVE_FULL};
         (void)snprintf(e.trace, sizeof e.trace, "%s", k % 2 == 0 ? "0af7651916cd43dd" : "");
         (void)snprintf(e.method, sizeof e.method, "%s", k % 7 == 0 ? "GET" : "POST");
-        (void)snprintf(e.id, sizeof e.id, "%s", k % 4 == 0 ? odd : "#1");
+        (void)snprintf(e.id, sizeof e.id, "%s", k % 4 == 0 ? odd[k / 4 % RU_ARRAY_LEN(odd)] : "#1");
         memset(e.path, k % 3 == 0 ? 1 : 'a', k); /* six bytes each, or one */
         put_entry(&want, &e);
         assert_true(rui_journal_add(j, &e));
