@@ -34,6 +34,21 @@ static const ru_way *way_of(const ru_way *at, uint32_t n, ru_way_kind kind)
     return NULL;
 }
 
+/* A job, and what is written for it in a folder of its own. */
+static void begin(char *dir, ru_arena *arena, ru_job *job)
+{
+    ru_arena_init(arena, 0);
+    assert_non_null(mkdtemp(dir));
+    load(dir, arena, job);
+}
+
+static void end(const char *dir, ru_arena *arena)
+{
+    ru_err err;
+    (void)!ru_path_remove(dir, &err);
+    ru_arena_fini(arena);
+}
+
 static void memory_bounds_the_ways(void **state)
 {
     (void)state;
@@ -45,9 +60,7 @@ static void memory_bounds_the_ways(void **state)
     ru_ways w;
     ru_way all[RU_WAY_KINDS], some[RU_WAY_KINDS];
     uint32_t n, m;
-    ru_arena_init(&arena, 0);
-    assert_non_null(mkdtemp(dir));
-    load(dir, &arena, &job);
+    begin(dir, &arena, &job);
     assert_ok(ru_ways_open(&job, NULL, true, 1, &two, 1, &arena, &w, &err), err);
     assert_ok(ru_ways_list(&w, 1, 1e9, 0, all, &n, &err), err);
     assert_int_equal(n, 1);
@@ -76,8 +89,7 @@ static void memory_bounds_the_ways(void **state)
         assert_false(some[k].fits);
     }
     ru_ways_close(&w);
-    (void)!ru_path_remove(dir, &err);
-    ru_arena_fini(&arena);
+    end(dir, &arena);
 }
 
 /* With test data who leads has the whole model once more; data parallel it shares the state. */
@@ -93,9 +105,7 @@ static void the_leader_evaluates(void **state)
     ru_way all[RU_WAY_KINDS];
     int64_t data = 0;
     uint32_t n;
-    ru_arena_init(&arena, 0);
-    assert_non_null(mkdtemp(dir));
-    load(dir, &arena, &job);
+    begin(dir, &arena, &job);
     for (uint32_t turn = 0; turn < 2; turn++) {
         job.data.test_count = turn == 0 ? 0 : 16;
         assert_ok(ru_ways_open(&job, NULL, false, 1, &two, 1, &arena, &w, &err), err);
@@ -107,8 +117,7 @@ static void the_leader_evaluates(void **state)
         assert_true(way_of(all, n, RU_WAY_FLUSH)->memory_bytes > w.eval_bytes);
         ru_ways_close(&w);
     }
-    (void)!ru_path_remove(dir, &err);
-    ru_arena_fini(&arena);
+    end(dir, &arena);
 }
 
 /* Why a pipeline and a placed step are left out. */
@@ -123,9 +132,7 @@ static void what_stands_against_is_told(void **state)
     ru_ways w;
     ru_way all[RU_WAY_KINDS];
     uint32_t n;
-    ru_arena_init(&arena, 0);
-    assert_non_null(mkdtemp(dir));
-    load(dir, &arena, &job);
+    begin(dir, &arena, &job);
     assert_ok(ru_ways_open(&job, "sings", true, 1, &two, 1, &arena, &w, &err), err);
     assert_string_equal(w.no_pipeline, "a pipeline sings");
     assert_ok(ru_ways_list(&w, 2, 1e9, 0, all, &n, &err), err);
@@ -136,8 +143,7 @@ static void what_stands_against_is_told(void **state)
     assert_null(w.no_pipeline);
     assert_string_equal(w.no_placed, "train.stale is for pipelines");
     ru_ways_close(&w);
-    (void)!ru_path_remove(dir, &err);
-    ru_arena_fini(&arena);
+    end(dir, &arena);
 }
 
 /* A file whose model takes 8 samples alone: two products. */
@@ -176,9 +182,7 @@ static void a_fixed_batch_is_not_divided(void **state)
     ru_ways w;
     ru_way all[RU_WAY_KINDS];
     uint32_t n;
-    ru_arena_init(&arena, 0);
-    assert_non_null(mkdtemp(dir));
-    load(dir, &arena, &job);
+    begin(dir, &arena, &job);
     job.model.onnx = ru_path_join(&arena, dir, "fixed.onnx");
     job.model.source = RU_MODEL_ONNX;
     job.train.accumulate = 1;
@@ -191,8 +195,7 @@ static void a_fixed_batch_is_not_divided(void **state)
     assert_true(flush->fits && flush->step_s > 0 && flush->c.n_cut == 1);
     assert_true(flush->c.single_s > 0); /* one worker has the whole batch */
     ru_ways_close(&w);
-    (void)!ru_path_remove(dir, &err);
-    ru_arena_fini(&arena);
+    end(dir, &arena);
 }
 
 RU_TESTS(train_ways, cmocka_unit_test(a_fixed_batch_is_not_divided),
