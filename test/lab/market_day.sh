@@ -6,14 +6,14 @@ prices=$(realpath "${2:?a file of prices: seconds since 1970 and USD, a line eac
 keep=${MARKET_DAY_KEEP:+$(realpath "$MARKET_DAY_KEEP")}
 . "$(dirname "$0")/clusters.sh"
 begin=${3:-1458518400} seconds=${4:-144} on_demand=${5:-2.394}
-"$rubato" data make ratings --out ratings --count 20000 --test 2000 >/dev/null
-cat >mf.yaml <<JOB
-name: films
-app: mf
-data: {format: ratings, train: $work/ratings/train.csv, test: $work/ratings/test.csv}
+"$rubato" data make digits --out digits --count 8000 --test 500 >/dev/null
+cat >mlr.yaml <<JOB
+name: digits
+app: mlr
+data: {format: idx, train: [$work/digits/train-images, $work/digits/train-labels], test: [$work/digits/test-images, $work/digits/test-labels]}
 clocks: {executors: 16}
-train: {epochs: 1000000, seed: 1, threads: 1}
-mf: {rank: 8}
+train: {steps: 100000000, seed: 1, threads: 1}
+mlr: {batch: 8000, lr: 0.1}
 checkpoint: {every: 5s, keep: 1}
 JOB
 cat >cluster.yaml <<FILE
@@ -24,7 +24,7 @@ market: {speed: 600, notice: 20min, begin: $begin}
 markets: [{name: spot, prices: $prices, on_demand: $on_demand, nodes: 15, slots: 1, cpu: 0.1}]
 FILE
 cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
-cluster submit mf.yaml -w 1:16 >/dev/null
+cluster submit mlr.yaml -w 1:16 >/dev/null
 most=0
 steps_done() { grep -c '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl 2>/dev/null || true; }
 for ((k = 0; k < seconds / 6; k++)); do
