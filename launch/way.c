@@ -54,17 +54,20 @@ static void put_way(const ru_way *x, int64_t memory_bytes, ru_text *t)
     }
 }
 
-/* The fastest of the job's own ways that fit; a pipeline, if the job wants one. NULL: none. */
-static const ru_way *best_of(const ru_way *at, uint32_t n, bool pipeline, bool *some)
+/* How the way that is taken is called; data parallel also where another one is a little faster. */
+static const char *taken_as(const ru_way *w, const ru_way *at, uint32_t n, ru_arena *arena)
 {
-    const ru_way *best = NULL;
-    for (uint32_t k = 0; k < n; k++) {
-        bool is = at[k].same && (!pipeline || at[k].c.n_cut > 0);
-        bool better = best == NULL || at[k].step_s < best->step_s;
-        *some = *some || is;
-        best = is && at[k].fits && better ? &at[k] : best;
+    const char *as = NULL;
+    for (uint32_t k = 0; k < n && w->kind == RU_WAY_DATA && as == NULL; k++) {
+        bool faster = at[k].same && at[k].fits && at[k].step_s < w->step_s;
+        as = faster ? ru_arena_printf(arena, "data parallel, because no other way gains %d %%",
+                                      RU_WAY_GAIN)
+                    : NULL;
     }
-    return best;
+    return as != NULL                 ? as
+           : w->c.n_cut > 0           ? "as a pipeline"
+           : w->kind == RU_WAY_PLACED ? "placed"
+                                      : "data parallel";
 }
 
 /* The way, and what it leaves open, in the job. */
@@ -102,9 +105,10 @@ static ru_status choose_among(ru_job *job, uint32_t n, uint32_t here, const ru_w
         if (at[k].same) {
             put_way(&at[k], memory, &t);
             ru_text_put(&t, ", ");
+            some = some || !pipeline || at[k].c.n_cut > 0;
         }
     }
-    const ru_way *w = best_of(at, n_ways, pipeline, &some);
+    const ru_way *w = ru_ways_best(at, n_ways, pipeline);
     if (w == NULL && some) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "no way of %u workers fits into their memory: %.*s; lower train.batch, "
@@ -128,15 +132,12 @@ static ru_status choose_among(ru_job *job, uint32_t n, uint32_t here, const ru_w
     if (at[0].c.single_s > 0) { /* data parallel stands first */
         (void)snprintf(single, sizeof single, "%.3g ms", 1e3 * at[0].c.single_s);
     }
-    const char *as = w->c.n_cut > 0             ? "as a pipeline"
-                     : w->kind == RU_WAY_PLACED ? "placed"
-                                                : "data parallel";
     (void)fprintf(stderr,
                   "%u layers %s; predicted for a step of %u workers: %s%.*s (one worker: %s); "
                   "trains %s\n",
                   ways->layers.n, job->train.pipeline.facts[0] != 0 ? "predicted" : "measured", n,
                   n_ways > 1 ? "" : "no pipeline keeps all busy, ", (int)(t.n > 2 ? t.n - 2 : 0),
-                  t.p, single, as);
+                  t.p, single, taken_as(w, at, n_ways, arena));
     ru_pipe_layers *layers = RU_NEW(arena, ru_pipe_layers, 1);
     if (layers == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the layers");

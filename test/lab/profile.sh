@@ -102,7 +102,7 @@ got = re.search(r"layers predicted; .* data parallel ([0-9.e+-]+) ms, pipeline (
 assert abs(float(got[1]) / (1e3 * data["step_s"]) - 1) < 0.01, (got[1], data)
 assert abs(float(got[2]) / (1e3 * flush["step_s"]) - 1) < 0.01, (got[2], flush)
 assert got[3] == flush["cut"]
-assert ("trains as a pipeline" in said) == (flush["step_s"] < data["step_s"])
+assert ("trains as a pipeline" in said) == (1.05 * flush["step_s"] < data["step_s"])
 P
 
 timeout --foreground 300 "$rubato" plan wide.yaml device --cluster cluster.yaml --facts devices.json --method squares >device.txt 2>&1 || fail "device: $(cat device.txt)"

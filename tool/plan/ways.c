@@ -28,6 +28,7 @@ typedef struct way {
     const group *of;
     ru_way w;
     double epoch_s, usd;
+    bool taken, close; /* by `auto` with so many workers; faster, but by too little */
 } way;
 
 RU_VEC(ways, way)
@@ -148,6 +149,7 @@ static ru_status add_workers(table_of *t, const group *g, const ru_ways *from, u
     uint32_t n_ways;
     double steps = ceil((double)t->samples / (double)t->job.train.batch);
     RU_TRY(ru_ways_list(from, n, g->bytes_per_s, g->memory_bytes, at, &n_ways, err));
+    const ru_way *best = ru_ways_best(at, n_ways, false);
     for (uint32_t k = 0; k < n_ways; k++) {
         way *x = ways_push(&t->all, t->arena);
         if (x == NULL) {
@@ -156,6 +158,8 @@ static ru_status add_workers(table_of *t, const group *g, const ru_ways *from, u
         double epoch_s = at[k].step_s * steps;
         *x = (way){.of = g, .w = at[k], .epoch_s = epoch_s};
         x->usd = epoch_s / 3600 * g->usd_per_h * n;
+        x->taken = &at[k] == best;
+        x->close = best != NULL && at[k].same && at[k].fits && at[k].step_s < best->step_s;
     }
     return RU_OK;
 }
@@ -221,7 +225,7 @@ static uint32_t winner_of(const table_of *t)
             then = t->ask->least_money ? w->epoch_s - b->epoch_s : w->usd - b->usd;
         }
         bool better = b == NULL || first < 0 || (first <= 0 && then < 0);
-        best = w->w.same && w->w.fits && better ? i : best;
+        best = w->taken && better ? i : best;
     }
     return best;
 }
@@ -268,6 +272,8 @@ static void put_why(const way *x, ru_text *o)
     } else if (!w->same) {
         ru_text_putf(o, "%s; not taken unless train.pipeline.schedule names it",
                      w->kind >= RU_WAY_STASH ? "gradients are late" : "another schedule");
+    } else if (x->close) {
+        ru_text_putf(o, "gains less than %d %% over data parallel", RU_WAY_GAIN);
     } else if (w->kind == RU_WAY_SINGLE) {
         ru_text_putf(o, "%s",
                      w->step_s <= x->of->read_s ? "waits for reading" : "computes all alone");

@@ -239,3 +239,15 @@ ru_status ru_ways_list(const ru_ways *w, uint32_t workers, double bytes_per_s, i
     *n += is;
     return RU_OK;
 }
+
+const ru_way *ru_ways_best(const ru_way *at, uint32_t n, bool pipeline)
+{
+    const ru_way *best = NULL;
+    for (uint32_t k = 0; k < n; k++) { /* data parallel stands first */
+        const ru_way *x = &at[k];
+        double more = best != NULL && best->kind == RU_WAY_DATA ? 1 + RU_WAY_GAIN / 100.0 : 1;
+        bool is = x->same && x->fits && (!pipeline || x->c.n_cut > 0);
+        best = is && (best == NULL || more * x->step_s < best->step_s) ? x : best;
+    }
+    return best;
+}

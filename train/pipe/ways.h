@@ -60,4 +60,12 @@ void ru_ways_close(ru_ways *w);
 RU_MUST_USE ru_status ru_ways_list(const ru_ways *w, uint32_t workers, double bytes_per_s,
                                    int64_t memory_bytes, ru_way *at, uint32_t *n, ru_err *err);
 
+/* Percent by which a data-parallel step must be predicted to take longer than another one, or it is
+ * taken. Times that are predicted or measured anew are no closer (docs/measured/ways.md), and
+ * data-parallel workers come and go without a new start. */
+enum { RU_WAY_GAIN = 5 };
+/* What `auto` takes of the ways [n] of a number of workers, among those that fit; `pipeline`: the
+ * job wants one. NULL: none. */
+const ru_way *ru_ways_best(const ru_way *at, uint32_t n, bool pipeline);
+
 #endif

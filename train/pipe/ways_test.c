@@ -198,6 +198,41 @@ static void a_fixed_batch_is_not_divided(void **state)
     end(dir, &arena);
 }
 
+/* By hand: what is not 5 % faster than data parallel is not taken. */
+static void little_gain_is_not_taken(void **state)
+{
+    (void)state;
+    enum { DATA, FLUSH, GPIPE, PLACED, NONE };
+    static const struct {
+        double step_s[4];
+        uint32_t fits; /* bits */
+        bool pipeline;
+        int best;
+    } cases[] = {
+        {{1, 0.96, 0.1, 0.953}, 15, false, DATA},  {{1, 0.951, 0.1, 2}, 15, false, FLUSH},
+        {{1, 0.96, 0.1, 0.95}, 15, false, PLACED}, {{1, 0.9, 0.1, 0.89}, 15, false, PLACED},
+        {{1, 0.9, 0.1, 0.91}, 15, false, FLUSH},   {{1, 1, 0.1, 1}, 15, false, DATA},
+        {{1, 3, 0.1, 2.99}, 14, false, PLACED},    {{1, 3, 0.1, 2}, 6, false, FLUSH},
+        {{1, 3, 0.1, 2}, 15, true, FLUSH},         {{1, 3, 0.1, 2}, 13, true, NONE},
+        {{1, 3, 0.1, 2}, 4, false, NONE},
+    };
+    static const char *const cut[] = {"fc2"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        static const ru_way_kind kinds[] = {RU_WAY_DATA, RU_WAY_FLUSH, RU_WAY_GPIPE, RU_WAY_PLACED};
+        ru_way at[RU_ARRAY_LEN(kinds)] = {0};
+        for (uint32_t i = 0; i < RU_ARRAY_LEN(at); i++) {
+            bool pipeline = kinds[i] == RU_WAY_FLUSH || kinds[i] == RU_WAY_GPIPE;
+            at[i].kind = kinds[i];
+            at[i].step_s = cases[k].step_s[i];
+            at[i].same = kinds[i] != RU_WAY_GPIPE;
+            at[i].fits = (cases[k].fits >> i & 1) != 0;
+            at[i].c = (ru_pipe_choice){.cut = cut, .n_cut = pipeline ? 1 : 0};
+        }
+        const ru_way *best = ru_ways_best(at, RU_ARRAY_LEN(at), cases[k].pipeline);
+        assert_ptr_equal(best, cases[k].best == NONE ? NULL : &at[cases[k].best]);
+    }
+}
+
 RU_TESTS(train_ways, cmocka_unit_test(a_fixed_batch_is_not_divided),
-         cmocka_unit_test(memory_bounds_the_ways), cmocka_unit_test(the_leader_evaluates),
-         cmocka_unit_test(what_stands_against_is_told))
+         cmocka_unit_test(little_gain_is_not_taken), cmocka_unit_test(memory_bounds_the_ways),
+         cmocka_unit_test(the_leader_evaluates), cmocka_unit_test(what_stands_against_is_told))
