@@ -15,5 +15,7 @@ enum { RUI_PLACED_BRANCHES_MAX = 8 };
  * 10 classes as ONNX at `path`: a stem with n branches of these widths, n 0: two towers. */
 RU_MUST_USE ru_status rui_placed_net(const int64_t *widths, uint32_t n, const char *path,
                                      ru_arena *arena, ru_err *err);
+/* The same with n towers of three dense layers each, which meet at the end. */
+RU_MUST_USE ru_status rui_placed_towers(uint32_t n, const char *path, ru_arena *arena, ru_err *err);
 
 #endif

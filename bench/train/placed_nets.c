@@ -1,5 +1,6 @@
 /* Models with branches, for placed steps: a stem with branches of given widths, and two
- * towers that meet at the end. Names are those of modules, so that a job can place them. */
+ * towers that meet at the end, or more of them, of dense layers. Names are those of modules, so
+ * that a job can place them. */
 #include <math.h>
 #include <stddef.h>
 
@@ -7,7 +8,9 @@
 #include "store/onnx_file.h"
 #include "world/graph/build.h"
 
-enum { CLASSES = 10, SIDE = 32 };
+enum { CLASSES = 10, SIDE = 32, DENSE = 256, DENSE_END = 64 };
+
+static const char *const names[RUI_PLACED_BRANCHES_MAX] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 
 typedef struct writer {
     ru_build b;
@@ -94,8 +97,6 @@ static ru_value_id branch(writer *w, ru_value_id x, const char *module, int64_t 
 
 static void build_branches(writer *w, ru_value_id x, const int64_t *widths, uint32_t n)
 {
-    static const char *const names[RUI_PLACED_BRANCHES_MAX] = {"a", "b", "c", "d",
-                                                               "e", "f", "g", "h"};
     ru_value_id ends[RUI_PLACED_BRANCHES_MAX];
     RU_CHECK(n <= RUI_PLACED_BRANCHES_MAX);
     x = conv(w, x, "stem", 32, 5, 2);
@@ -110,7 +111,6 @@ static void build_branches(writer *w, ru_value_id x, const int64_t *widths, uint
 static void build_towers(writer *w, ru_value_id x)
 {
     static const int64_t widths[] = {256, 208};
-    static const char *const names[] = {"a", "b"};
     ru_value_id ends[2];
     for (uint32_t k = 0; k < 2; k++) {
         const char *stem = ru_arena_printf(w->a, "%s.stem", names[k]);
@@ -123,23 +123,66 @@ static void build_towers(writer *w, ru_value_id x)
     ru_build_output(&w->b, x, "logits");
 }
 
+/* Many weights, little computing: a.fc1, a.fc2, a.fc3. */
+static void build_dense(writer *w, ru_value_id x, uint32_t n)
+{
+    static const int64_t out[] = {DENSE, DENSE, DENSE_END};
+    ru_value_id ends[RUI_PLACED_BRANCHES_MAX];
+    RU_CHECK(n <= RUI_PLACED_BRANCHES_MAX);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_value_id y = x;
+        for (uint32_t i = 0; i < RU_ARRAY_LEN(out); i++) {
+            const char *name = ru_arena_printf(w->a, "%s.fc%u", names[k], i + 1);
+            y = linear(w, y, name != NULL ? name : "", out[i]);
+            y = ru_build_op1(&w->b, RU_OP_Relu, y, NULL);
+        }
+        ends[k] = y;
+    }
+    x = linear(w, join(w, ends, n), "head", CLASSES);
+    ru_build_output(&w->b, x, "logits");
+}
+
+static ru_status begin(writer *w, ru_graph *g, const char *name, ru_arena *arena, ru_value_id *x,
+                       ru_err *err)
+{
+    int64_t dims[] = {0, 3, SIDE, SIDE};
+    *w = (writer){.a = arena, .random = 1};
+    RU_TRY(ru_graph_init(g, arena, name, err));
+    RU_TRY(ru_graph_symbol(g, "N", &w->batch, err));
+    dims[0] = ru_dim_symbol(w->batch, 1);
+    ru_build_init(&w->b, g);
+    *x = ru_build_input(&w->b, "x", ru_type_make(RU_F32, 4, dims));
+    return RU_OK;
+}
+
+static ru_status end(writer *w, const char *path, ru_err *err)
+{
+    const ru_onnx_write_options opt = {0};
+    RU_TRY(ru_build_finish(&w->b, err));
+    return ru_onnx_file_save(path, w->b.g, &opt, NULL, err);
+}
+
 ru_status rui_placed_net(const int64_t *widths, uint32_t n, const char *path, ru_arena *arena,
                          ru_err *err)
 {
     ru_graph g;
-    writer w = {.a = arena, .random = 1};
-    int64_t dims[] = {0, 3, SIDE, SIDE};
-    RU_TRY(ru_graph_init(&g, arena, n == 0 ? "towers" : "branches", err));
-    RU_TRY(ru_graph_symbol(&g, "N", &w.batch, err));
-    dims[0] = ru_dim_symbol(w.batch, 1);
-    ru_build_init(&w.b, &g);
-    ru_value_id x = ru_build_input(&w.b, "x", ru_type_make(RU_F32, 4, dims));
+    writer w;
+    ru_value_id x;
+    RU_TRY(begin(&w, &g, n == 0 ? "towers" : "branches", arena, &x, err));
     if (n == 0) {
         build_towers(&w, x);
     } else {
         build_branches(&w, x, widths, n);
     }
-    RU_TRY(ru_build_finish(&w.b, err));
-    const ru_onnx_write_options opt = {0};
-    return ru_onnx_file_save(path, &g, &opt, NULL, err);
+    return end(&w, path, err);
+}
+
+ru_status rui_placed_towers(uint32_t n, const char *path, ru_arena *arena, ru_err *err)
+{
+    ru_graph g;
+    writer w;
+    ru_value_id x;
+    RU_TRY(begin(&w, &g, "towers", arena, &x, err));
+    build_dense(&w, x, n);
+    return end(&w, path, err);
 }
