@@ -84,6 +84,9 @@ static const struct {
     {"placed", ru_bench_placed,
      "placed steps on unequal workers compared with one worker, consecutive layers, m-ETF and "
      "HEFT; predicted and measured steps"},
+    {"ways", ru_bench_ways,
+     "data parallel, pipelined and placed steps of 20 pairs of job and cluster, beside what "
+     "train.parallel: auto takes"},
     {"device", ru_bench_device,
      "steps of nets that were not profiled, predicted and measured under quotas; money of the "
      "quota that is chosen"},
