@@ -14,10 +14,15 @@
  * choice loses is how much longer its step takes than that of the fastest way, by these figures: a
  * second run of the same way would add the noise between two runs, which nobody chooses.
  *
+ * Where a pipeline with one worker a stage wins, `rubato explain RUN pipe --if` is asked how long
+ * its step would take with links of half the rate, and with the first worker at half its speed, and
+ * the job runs once so: with half the quota for want of a slower processor.
+ *
  * Nets are such as users have: many weights behind small activations, few weights and much
  * computing, towers that meet at the end. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -25,12 +30,14 @@
 #include "bench/train/pipe.h"
 #include "bench/train/placed.h"
 #include "env/file/file.h"
+#include "env/process/process.h"
 #include "train/pipe/ways.h"
 #include "train/worker/worker_pipe.h"
 
 enum { ROUNDS = 3, ROUNDS_QUICK = 2, COUNTED_MAX = 200, STEPS_MAX = 256, WORKERS_MAX = 4 };
 
 #define QUOTA   "40"
+#define HALF    "20"
 #define TYPE    "cpu" QUOTA
 #define PAYLOAD 0.956 /* of a link's rate */
 #define NEAR    5.0   /* percent: as good as the fastest */
@@ -72,9 +79,16 @@ static const struct pair {
     {"towers4", 4, false},  {"towers4", 4, true},
 };
 
+/* What `--if` is asked, and how the job runs then. */
+static const struct question {
+    const char *text, *quota; /* of the first worker */
+    bool half;                /* of the rate of the links */
+} questions[] = {{"network=x0.5", QUOTA, true}, {"worker1=x0.5", HALF, false}};
+
 /* A way of a pair. */
 typedef struct side {
     ru_way_kind kind;
+    bool straight;            /* a pipeline with one worker a stage */
     const char *keys, *where; /* of the section train; for people */
     double predicted_s;
     double rounds_s[ROUNDS]; /* medians */
@@ -94,6 +108,8 @@ typedef struct bench_ways {
     double worst, worst_data;             /* percent; worst_data: where data parallel wins */
     double errors[RU_ARRAY_LEN(pairs) * RU_WAY_KINDS]; /* [n_errors] percent */
     uint32_t n_errors, failed;
+    double off[RU_ARRAY_LEN(questions)][RU_ARRAY_LEN(pairs)]; /* [n_off] percent */
+    uint32_t n_off[RU_ARRAY_LEN(questions)];
     const char *last; /* pair that failed */
 } bench_ways;
 
@@ -124,8 +140,7 @@ static bool wanted(const ru_bench *b, const struct pair *p)
     return ru_bench_wants(b, name_of(p, "loss of the choice", b->arena));
 }
 
-/* -- facts --------------------------------------------------------------------------------------
- */
+/* -- facts ----------------------------------------------------------------------------------- */
 
 static ru_status put_job(const bench_ways *t, const struct net *n, const char *file, int batch,
                          uint32_t steps, const char *more, const char **yaml, ru_err *err)
@@ -181,8 +196,7 @@ static ru_status profile(const bench_ways *t, const struct net *n, const char **
     return st;
 }
 
-/* -- ways ---------------------------------------------------------------------------------------
- */
+/* -- ways ------------------------------------------------------------------------------------ */
 
 static void put_placed(const ru_units_choice *c, ru_text *t)
 {
@@ -233,6 +247,7 @@ static ru_status keep(const ru_way *at, uint32_t n, ru_arena *a, found *f, ru_er
         f->chosen = w == best ? f->n : f->chosen;
         side *s = &f->sides[f->n++];
         s->kind = w->kind;
+        s->straight = w->c.n_cut > 0 && w->c.n_cut + 1 == w->workers;
         s->keys = keys.n > 0 ? keys.p : "";
         s->where = where.n > 0 ? where.p : "";
         s->predicted_s = w->step_s;
@@ -267,8 +282,18 @@ static ru_status ask(const bench_ways *t, const struct pair *p, const char *fact
     return st;
 }
 
-/* -- runs ---------------------------------------------------------------------------------------
- */
+/* -- runs ------------------------------------------------------------------------------------ */
+
+/* Of links: whole, half; the buckets hold about 1 ms of it. */
+static const char *const rates[][2] = {{"100mbit", "50mbit"}, {"1gbit", "500mbit"}};
+static const char *const bursts[][2] = {{"16kb", "8kb"}, {"128kb", "64kb"}};
+
+/* The folder of a run: of each way one, and one for what is asked. */
+static const char *run_of(const bench_ways *t, const side *s, bool asked)
+{
+    const char *name = asked ? "asked" : ru_way_names[s->kind];
+    return ru_arena_printf(t->lab.b->arena, "%s/run-%s", t->lab.dir, name);
+}
 
 /* Steps of some seconds, behind some that warm up. */
 static uint32_t counted_of(const bench_ways *t, const side *s)
@@ -277,30 +302,43 @@ static uint32_t counted_of(const bench_ways *t, const side *s)
     return n > COUNTED_MAX ? COUNTED_MAX : n < 2 ? 2 : (uint32_t)n;
 }
 
+/* Seconds [STEPS_MAX] of the steps behind those that warm up. `q`: as it asks; NULL: as the pair
+ * is. */
+static ru_status run_once(const bench_ways *t, const struct pair *p, const side *s,
+                          const struct question *q, double *seconds, uint32_t *n, ru_err *err)
+{
+    const struct net *net = net_of(p);
+    bool half = q != NULL && q->half;
+    const char *const up[] = {"--rate", rates[p->fast][half], "--burst", bursts[p->fast][half],
+                              NULL};
+    const char *yaml, *out = run_of(t, s, q != NULL);
+    uint32_t counted = counted_of(t, s), skipped = 1 + counted / 8;
+    double all[STEPS_MAX];
+    ru_lab_scene scene = {.workers = p->workers, .up = up};
+    for (uint32_t k = 0; k < p->workers; k++) {
+        scene.quota[k] = q != NULL && k == 0 ? q->quota : QUOTA;
+    }
+    RU_TRY(out == NULL ? full(err) : RU_OK);
+    RU_TRY(put_job(t, net, net->name, net->batch, counted + skipped, s->keys, &yaml, err));
+    RU_TRY(ru_lab_run_scene(&t->lab, &scene, yaml, out, NULL, err));
+    RU_TRY(ru_lab_run_steps(&t->lab, out, all, STEPS_MAX, n, err));
+    if (*n <= skipped) {
+        return RU_FAIL(err, RU_E_PEER, "%s made %u steps only", ru_way_names[s->kind], *n);
+    }
+    *n -= skipped;
+    memcpy(seconds, all + skipped, *n * sizeof *seconds);
+    return RU_OK;
+}
+
 static ru_status run_side(const bench_ways *t, const struct pair *p, side *s, uint32_t round,
                           ru_err *err)
 {
-    ru_arena *a = t->lab.b->arena;
-    const struct net *n = net_of(p);
-    const char *const up[] = {"--rate", p->fast ? "1gbit" : "100mbit", "--burst",
-                              p->fast ? "128kb" : "16kb", NULL}; /* about 1 ms of the rate */
-    const char *yaml, *out = ru_path_join(a, t->lab.dir, "run");
-    uint32_t counted = counted_of(t, s), skipped = 1 + counted / 8, steps = 0;
-    double seconds[STEPS_MAX];
-    ru_lab_scene scene = {.workers = p->workers, .up = up};
-    for (uint32_t k = 0; k < p->workers; k++) {
-        scene.quota[k] = QUOTA;
-    }
-    RU_TRY(out == NULL ? full(err) : RU_OK);
-    RU_TRY(put_job(t, n, n->name, n->batch, counted + skipped, s->keys, &yaml, err));
-    RU_TRY(ru_lab_run_scene(&t->lab, &scene, yaml, out, NULL, err));
-    RU_TRY(ru_lab_run_steps(&t->lab, out, seconds, STEPS_MAX, &steps, err));
-    if (steps <= skipped) {
-        return RU_FAIL(err, RU_E_PEER, "%s made %u steps only", ru_way_names[s->kind], steps);
-    }
-    memcpy(s->steps_s + s->n_steps, seconds + skipped, (steps - skipped) * sizeof *seconds);
-    s->n_steps += steps - skipped;
-    s->rounds_s[round] = ru_bench_stat_of(seconds + skipped, steps - skipped).median;
+    double *seconds = s->steps_s + s->n_steps, sorted[STEPS_MAX];
+    uint32_t n;
+    RU_TRY(run_once(t, p, s, NULL, seconds, &n, err));
+    memcpy(sorted, seconds, n * sizeof *seconds);
+    s->n_steps += n;
+    s->rounds_s[round] = ru_bench_stat_of(sorted, n).median;
     return RU_OK;
 }
 
@@ -332,8 +370,57 @@ static void run_rounds(const bench_ways *t, const struct pair *p, found *f, uint
     }
 }
 
-/* -- rows ---------------------------------------------------------------------------------------
- */
+/* -- what if --------------------------------------------------------------------------------- */
+
+/* How many times as long a step would take. */
+static ru_status times_of(const bench_ways *t, const char *run, const char *question, double *times,
+                          ru_err *err)
+{
+    static const char before[] = "by the schedule, ";
+    const char *argv[] = {t->lab.self, "explain", run, "pipe", "--if", question, NULL};
+    const ru_process_options opt = {.argv = argv, .pipe_out = true};
+    const char *line = "";
+    ru_process *p = NULL;
+    *times = 0;
+    RU_TRY(ru_process_start(&opt, &p, err));
+    ru_status st = RU_OK;
+    while (st == RU_OK && line != NULL) {
+        st = ru_process_line(p, 0, &line, err);
+        const char *at = st == RU_OK && line != NULL && strncmp(line, "with --if: ", 11) == 0
+                             ? strstr(line, before)
+                             : NULL;
+        *times = at != NULL ? strtod(at + strlen(before), NULL) : *times;
+    }
+    (void)ru_process_wait(p);
+    ru_process_close(p);
+    RU_TRY(st);
+    return *times > 0 ? RU_OK
+                      : RU_FAIL(err, RU_E_PEER, "%s --if %s: nothing predicted", run, question);
+}
+
+static ru_status add_question(bench_ways *t, const struct pair *p, const side *s, uint32_t which,
+                              ru_err *err)
+{
+    const struct question *q = &questions[which];
+    double times, seconds[STEPS_MAX];
+    const char *run = run_of(t, s, false);
+    uint32_t n;
+    RU_TRY(run == NULL ? full(err) : RU_OK);
+    RU_TRY(times_of(t, run, q->text, &times, err));
+    RU_TRY(run_once(t, p, s, q, seconds, &n, err));
+    double said = times * s->step_s, is = ru_bench_stat_of(seconds, n).median;
+    double said_ms = 1e3 * said, is_ms = 1e3 * is;
+    t->off[which][t->n_off[which]++] = 100 * fabs(said / is - 1);
+    const ru_bench_row row = {.name = name_of(p, q->text, t->lab.b->arena),
+                              .unit = "ms",
+                              .lower = true,
+                              .ours = ru_bench_stat_of(&said_ms, 1),
+                              .theirs = ru_bench_stat_of(&is_ms, 1),
+                              .peer = "measured"};
+    return ru_bench_add(t->lab.b, &row, err);
+}
+
+/* -- rows ------------------------------------------------------------------------------------ */
 
 static ru_status add_ways(bench_ways *t, const struct pair *p, found *f, uint32_t rounds,
                           ru_err *err)
@@ -385,6 +472,9 @@ static ru_status add_pair(bench_ways *t, const struct pair *p, found *f, uint32_
         .name = name, .unit = "%", .lower = true, .ours = ru_bench_stat_of(&loss, 1), .goal = 10};
     fprintf(stderr, "%s: the fastest is %s\n", name_of(p, "all ways", t->lab.b->arena),
             ru_way_names[best->kind]);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(questions) && best->straight; k++) {
+        RU_TRY(add_question(t, p, best, k, err));
+    }
     return ru_bench_add(t->lab.b, &row, err);
 }
 
@@ -414,6 +504,16 @@ static ru_status add_all(bench_ways *t, ru_err *err)
     RU_TRY(t->wins[RU_WAY_DATA] > 0
                ? add_one(t, "worst loss where data parallel wins", "%", true, t->worst_data, 1, err)
                : RU_OK);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(questions); k++) {
+        const ru_bench_row off = {
+            .name = ru_arena_printf(t->lab.b->arena, "--if %s, error", questions[k].text),
+            .unit = "%",
+            .lower = true,
+            .ours = t->n_off[k] > 0 ? ru_bench_stat_of(t->off[k], t->n_off[k]) : (ru_bench_stat){0},
+            .goal = 10};
+        RU_TRY(off.name == NULL ? full(err) : RU_OK);
+        RU_TRY(t->n_off[k] > 0 ? ru_bench_add(t->lab.b, &off, err) : RU_OK);
+    }
     const ru_bench_row row = {.name = "predicted steps, median error",
                               .unit = "%",
                               .lower = true,
