@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -24,10 +25,11 @@ typedef struct day {
     double people;   /* scales and cancellations, for each job */
     uint64_t seed;
     ru_alloc_method method;
+    bool restarts; /* jobs whose slots change */
 } day;
 
 typedef struct played {
-    uint32_t rounds, events, done, cancelled, lost;
+    uint32_t rounds, events, done, cancelled, lost, moved; /* moved: restarts */
 } played;
 
 typedef struct world {
@@ -123,6 +125,51 @@ static ru_status check_round(const world *w, ru_err *err)
                                   : odd(w, "a user has more slots than it may", of_user[0], err);
 }
 
+/* Does a grant give what the job has? */
+static bool is_same(const ru_sched_job *p, const char *grant)
+{
+    bool same = true;
+    uint32_t n = 0;
+    for (char *end = NULL; *grant != 0; grant = *end == ' ' ? end + 1 : end, n++) {
+        unsigned long node = strtoul(grant, &end, 10), slots = strtoul(end + 1, &end, 10);
+        bool found = false;
+        for (uint32_t k = 0; k < p->n_parts; k++) {
+            found = found || (p->parts[k].node == node && p->parts[k].devices == slots);
+        }
+        same = same && found;
+    }
+    return same && n == p->n_parts;
+}
+
+/* The grants of a round: who gets its first slots starts, and, where jobs restart, who gets other
+ * ones; all others go on. */
+static ru_status grant_all(world *w, const ru_journal_event *events, uint32_t n, ru_arena *scratch,
+                           ru_err *err)
+{
+    uint32_t *expected = RU_NEW(scratch, uint32_t, n + 1);
+    if (expected == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a round");
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_book_job *j = ru_book_job_at(&w->book, events[k].job);
+        const ru_sched_job *p = ru_book_place(&w->book, j);
+        bool had = p->n_parts > 0, has = events[k].text[0] != 0;
+        bool moves = had && has && w->d->restarts && !is_same(p, events[k].text);
+        expected[k] = j->generation + (moves || (has && !had));
+        w->out->moved += moves;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(fold(w, events[k], err));
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        if (ru_book_job_at(&w->book, events[k].job)->generation != expected[k]) {
+            return odd(w, "a job was started for nothing, or not at all", (uint32_t)events[k].job,
+                       err);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status plan(world *w, ru_err *err)
 {
     ru_journal_event *events;
@@ -133,9 +180,7 @@ static ru_status plan(world *w, ru_err *err)
     ru_status st = none == NULL
                        ? RU_FAIL(err, RU_E_MEM, "no memory for a round")
                        : ru_book_plan(&w->book, none, w->now_ns, &scratch, &events, &n, err);
-    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
-        st = fold(w, events[k], err);
-    }
+    st = st == RU_OK ? grant_all(w, events, n, &scratch, err) : st;
     ru_arena_fini(&scratch);
     w->round_ns = w->now_ns;
     w->due = false;
@@ -258,6 +303,7 @@ static ru_status open_world(world *w, ru_err *err)
     }
     RU_TRY(
         fold(w, (ru_journal_event){.kind = RU_BOOK_METHOD, .a = w->d->method, .b = 3600000}, err));
+    RU_TRY(fold(w, (ru_journal_event){.kind = RU_BOOK_RESIZE, .a = w->d->restarts}, err));
     RU_TRY(fold(w,
                 (ru_journal_event){.kind = RU_BOOK_USER,
                                    .a = 4 + w->d->nodes,
@@ -335,7 +381,8 @@ static ru_status seeds(ru_bench *b, ru_err *err)
                  .faults = 3,
                  .people = 1,
                  .seed = seed,
-                 .method = (ru_alloc_method)(seed / 6 % RU_ALLOC_METHODS)};
+                 .method = (ru_alloc_method)(seed / 6 % RU_ALLOC_METHODS),
+                 .restarts = seed / 30 % 2 == 1};
         played one = {0};
         RU_TRY(play(b, &d, &one, err));
         ru_arena_rewind(b->arena, mark);
@@ -344,10 +391,13 @@ static ru_status seeds(ru_bench *b, ru_err *err)
         sum.done += one.done;
         sum.cancelled += one.cancelled;
         sum.lost += one.lost;
+        sum.moved += one.moved;
         held++;
     }
-    fprintf(stderr, "%u seeds: %u events, %u rounds, %u jobs done, %u cancelled, %u nodes lost\n",
-            n, sum.events, sum.rounds, sum.done, sum.cancelled, sum.lost);
+    fprintf(stderr,
+            "%u seeds: %u events, %u rounds, %u jobs done, %u cancelled, %u nodes lost, %u jobs "
+            "stopped and started\n",
+            n, sum.events, sum.rounds, sum.done, sum.cancelled, sum.lost, sum.moved);
     return ru_bench_add(b,
                         &(ru_bench_row){.name = "seeds of a scheduler, no invariant broken",
                                         .unit = "seeds",

@@ -195,8 +195,11 @@ static void on_effect(ru_book *b, const ru_effect *e)
     RU_CHECK(j != NULL);
     set_least(b, j);
     if (e->what == RU_SCHED_START) {
+        bool at_once = j->generation > 0 && j->waits_ns == b->at_ns;
         j->state = RU_BOOK_RUNS;
         j->generation++;
+        j->moves += at_once;
+        j->moved = at_once ? j->generation : j->moved;
         j->begun_ns = b->at_ns;
     } else if (e->what == RU_SCHED_STOP) {
         j->state = RU_BOOK_WAITS;
@@ -475,6 +478,13 @@ ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
         return RU_OK;
     case RU_BOOK_DOWN:
         b->down_seq = e->seq;
+        return RU_OK;
+    case RU_BOOK_RESIZE:
+        if (e->a < 0 || e->a > 1) {
+            return odd(e, "slots do not change so", err);
+        }
+        b->restarts = e->a == 1;
+        b->sched.spec.resizes = !b->restarts;
         return RU_OK;
     case RU_BOOK_SCALE:
     case RU_BOOK_CANCEL:

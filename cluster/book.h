@@ -4,6 +4,8 @@
  *
  *   SUBMIT --> waits --GRANT--> runs --END--> done | cancelled | failed
  *                ^               |  FAIL: the next generation begins; the third one soon: held
+ *                |               |  GRANT of other slots: it goes on with them, or (RESIZE) the
+ *                |               |  next generation begins
  *                +-- GRANT of nothing, its last node gone
  *
  * The same events give the same state, whoever folds them and when. Thread: any. No clock. */
@@ -41,6 +43,8 @@ typedef enum ru_book_kind {
     RU_BOOK_MARKET = 10, /* cluster/spot.h */
     RU_BOOK_METHOD = 11, /* a: ru_alloc_method; b: its demote_s, 1e-3; before the first: pollux */
     RU_BOOK_DOWN = 12,   /* the cluster ended as it was asked to */
+    RU_BOOK_RESIZE = 13, /* a: 1: a job that runs and whose slots change stops with a checkpoint
+                           and starts from it; 0: it goes on; before the first: 0 */
     RU_BOOK_KINDS
 } ru_book_kind;
 
@@ -70,6 +74,8 @@ typedef struct ru_book_job {
     uint32_t slot;       /* of the machine; while it lives */
     uint32_t generation; /* starts so far: 0: it never ran */
     uint32_t failures;   /* one after the other */
+    uint32_t moves;      /* times that it stopped and started at once, as its slots changed */
+    uint32_t moved;      /* the last generation that began so; 0: none */
     bool cancelled;      /* asked for */
     int64_t begun_ns;    /* its generation, on the cluster's clock */
     int64_t waits_ns;    /* since when it has no slots, if it has none */
@@ -109,6 +115,7 @@ typedef struct ru_book {
     struct rui_book_plan *plan;    /* GRANTs so far */
     ru_alloc_method method;        /* of the next plan */
     int64_t demote_ms;             /* 0: that of the policy */
+    bool restarts;                 /* the last RESIZE said 1 */
     int64_t
         searched_ns; /* when the last plan was searched for in full; 0: never. No fold sets it */
     double pause_s; /* that a job loses when its workers change; 0: not measured. No fold sets it */

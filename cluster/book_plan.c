@@ -7,9 +7,9 @@
 #include "base/json.h"
 #include "cluster/book.h"
 
-/* What a job loses while it grows or shrinks, as long as nobody has measured it, and the time in
- * which that must pay. */
-static const double pause_s = 0.3;
+/* What a job loses while it grows or shrinks, or stops and starts to do so, as long as nobody has
+ * measured it, and the time in which that must pay. */
+static const double pause_s = 0.3, restart_s = 2;
 static const int64_t hold_ns = 30 * INT64_C(1000000000);
 /* Models of jobs are wrong by some hundredths, and other ones every round: a change that is worth
  * less is made again and again, there and back. */
@@ -366,7 +366,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, cons
         jobs[i].weight = weights != NULL ? weights[i] : 1;
         jobs[i].weight *= jobs[i].n_now == 0 ? 1 : rushes ? goes_on_rush : goes_on;
     }
-    const double lost_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s;
+    const double lost_s = p->b->pause_s > 0 ? p->b->pause_s : p->b->restarts ? restart_s : pause_s;
     const ru_alloc_in in = {.jobs = jobs,
                             .n_jobs = n,
                             .devices = p->left,

@@ -209,7 +209,7 @@ static void put_of(audit_of *a, const ru_journal_event *e)
         } else {
             ru_table_textf(&a->t, "market %lld", (long long)e->node);
         }
-    } else if (e->kind == RU_BOOK_METHOD || e->kind == RU_BOOK_DOWN) {
+    } else if (e->kind == RU_BOOK_METHOD || e->kind == RU_BOOK_DOWN || e->kind == RU_BOOK_RESIZE) {
         ru_table_str(&a->t, e->kind == RU_BOOK_DOWN ? "cluster" : "plans");
     } else if (e->kind == RU_BOOK_USER) {
         ru_book_user u;
@@ -226,7 +226,7 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 {
     static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
                                         "cancel", "fail",   "end",  "drain", "user",
-                                        "market", "method", "down"};
+                                        "market", "method", "down", "resize"};
     static const char *const deals[RU_MARKET_WORDS] = {"price",
                                                        "rent",
                                                        "renew",
