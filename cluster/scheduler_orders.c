@@ -132,14 +132,41 @@ const char *rui_scheduler_why(const ru_cluster_proc *p)
                             "run's folder";
 }
 
-static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
+/* The newest generation of which a process is known, alive or not, that is not the job's own; 0:
+ * one of its own is known, or none at all. */
+static uint32_t older_of(const rui_scheduler *s, const ru_book_job *j, bool alive)
 {
-    ends e = {.why = ""};
+    uint32_t newest = 0;
     for (uint32_t k = 0; k < s->book.n_nodes; k++) {
         const ru_cluster_state *st = &s->live[k].state;
         for (uint32_t i = 0; i < st->n; i++) {
             const ru_cluster_proc *p = &st->procs[i];
-            if (p->job != number_of(s, j) || p->generation != j->generation || p->alive) {
+            if (p->job != number_of(s, j) || p->generation > j->generation) {
+                continue;
+            }
+            if (p->generation == j->generation) {
+                return 0;
+            }
+            newest = (p->alive || !alive) && p->generation > newest ? p->generation : newest;
+        }
+    }
+    return newest;
+}
+
+static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
+{
+    ends e = {.why = ""};
+    uint32_t older = older_of(s, j, false);
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const ru_cluster_state *st = &s->live[k].state;
+        for (uint32_t i = 0; i < st->n; i++) {
+            const ru_cluster_proc *p = &st->procs[i];
+            if (p->job != number_of(s, j) || p->alive) {
+                continue;
+            }
+            if (p->generation != j->generation) { /* it was done as it was told to stop */
+                bool its = p->generation == older && p->ended[0] != 0;
+                e.done = e.done || (its && strcmp(p->ended, "stopped") != 0);
                 continue;
             }
             e.any = true;
@@ -270,12 +297,17 @@ static ru_status prepare(bool own, const ru_book_job *j, ru_arena *scratch, ru_e
     return give(account, j->spec.out, false, err); /* last: until now nobody else could touch it */
 }
 
+/* Did this scheduler prepare the job's generation? */
+static bool is_prepared(const rui_scheduler *s, const ru_book_job *j)
+{
+    return s->prepared[j->slot] == ((uint64_t)number_of(s, j) << 32 | j->generation);
+}
+
 static bool prepared(rui_scheduler *s, const ru_book_job *j)
 {
     ru_arena scratch;
     ru_err err;
-    uint64_t this = (uint64_t)number_of(s, j) << 32 | j->generation;
-    if (s->prepared[j->slot] == this) {
+    if (is_prepared(s, j)) {
         return true;
     }
     ru_arena_init(&scratch, 0);
@@ -286,7 +318,7 @@ static bool prepared(rui_scheduler *s, const ru_book_job *j)
                err.text);
         return false;
     }
-    s->prepared[j->slot] = this;
+    s->prepared[j->slot] = (uint64_t)number_of(s, j) << 32 | j->generation;
     return true;
 }
 
@@ -349,19 +381,43 @@ static bool others_found(const rui_scheduler *s, uint32_t job, uint32_t generati
     return may;
 }
 
+/* The generation that has to end, with its checkpoint, before the job's own begins; 0: none. Once
+ * that has begun, older workers are those of nodes that were given up, which agents kill. */
+static uint32_t ends_first(const rui_scheduler *s, const ru_book_job *j)
+{
+    return is_prepared(s, j) ? 0 : older_of(s, j, true);
+}
+
+/* May a node start a worker of an older generation, by orders that are on their way? */
+static bool older_comes(const rui_scheduler *s, const ru_book_job *j)
+{
+    bool may = false;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const rui_live *l = &s->live[k];
+        bool open = s->book.nodes[k].slots > 0 && l->state.heard != l->told.number;
+        for (uint32_t i = 0; open && i < l->told.n; i++) {
+            const ru_cluster_order *o = &l->told.at[i];
+            may =
+                may || (o->job == number_of(s, j) && o->generation < j->generation && o->want > 0);
+        }
+    }
+    return may;
+}
+
 static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *free,
                       ru_cluster_order *o)
 {
     uint32_t own, here, ready, grant = ru_book_granted(&s->book, j, k), has = held(s, j, k);
     const char *at = "";
-    uint32_t alive = rui_scheduler_alive(s, j, &ready, &at), first;
+    uint32_t alive = rui_scheduler_alive(s, j, &ready, &at), first, before = ends_first(s, j);
     (void)alive_on(s, j, k, &own, &here);
     *o = (ru_cluster_order){.job = number_of(s, j),
-                            .generation = j->generation,
+                            .generation = before > 0 ? before : j->generation,
                             .rank_first = k * RU_BOOK_NODES_MAX * 16,
                             .most = 1024,
                             .resume = j->generation > 1,
-                            .end = j->cancelled || s->closing || j->state != RU_BOOK_RUNS,
+                            .end = before > 0 || j->cancelled || s->closing ||
+                                   j->state != RU_BOOK_RUNS,
                             .join = at,
                             .out = j->spec.out,
                             .token = j->spec.token,
@@ -370,7 +426,7 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
         return;
     }
     if (alive == 0) { /* nothing of it runs, if all have spoken: all that it needs, or nothing */
-        if (!all_known(s, j) || !may_begin(s, j, &first) || !prepared(s, j)) {
+        if (!all_known(s, j) || older_comes(s, j) || !may_begin(s, j, &first) || !prepared(s, j)) {
             return;
         }
         o->found = first == k && !others_found(s, o->job, o->generation, k);
