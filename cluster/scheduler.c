@@ -213,13 +213,46 @@ const ru_cluster_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_
     return &s->figures[j->slot].is;
 }
 
-/* The mean of all changes that live jobs tell of. */
+/* Generations that began in place of one that ran, as soon as their first worker is in the job:
+ * what a change of slots takes where jobs stop and start. */
+static void note_moves(rui_scheduler *s)
+{
+    for (uint32_t slot = 0; s->book.restarts && slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        uint32_t ready;
+        if (j == NULL || j->state != RU_BOOK_RUNS || j->moved != j->generation ||
+            j->begun_ns <= s->opened_at_ns || /* by an earlier scheduler, whose clock stood still */
+            (s->figures[slot].job == s->book.of[slot] &&
+             s->figures[slot].stopped == j->generation)) {
+            continue;
+        }
+        (void)rui_scheduler_alive(s, j, &ready, NULL);
+        if (ready > 0) {
+            double took_s = 1e-9 * (double)(rui_scheduler_clock(s) - j->begun_ns);
+            (void)rui_scheduler_figures(s, j); /* of this job from now on */
+            s->figures[slot].stopped = j->generation;
+            s->figures[slot].stopped_s += took_s;
+            s->figures[slot].stops++;
+            ru_log(RU_LOG_INFO, "cluster", "restart", "job %u generation %u took %.3f s",
+                   s->book.of[slot], j->generation, took_s);
+        }
+    }
+}
+
+/* The mean of all changes that live jobs tell of. After a stop workers come one after the other:
+ * what that takes is part of each start, the first one too. */
 static double pause_of(const rui_scheduler *s)
 {
     double sum = 0, n = 0;
     for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
-        sum += s->figures[slot].is.paused_s;
-        n += s->figures[slot].is.pauses;
+        double stops = s->figures[slot].stops, paused_s = s->figures[slot].is.paused_s;
+        if (s->book.restarts) {
+            sum += s->figures[slot].stopped_s + paused_s * stops / (stops + 1);
+            n += stops;
+        } else {
+            sum += paused_s;
+            n += s->figures[slot].is.pauses;
+        }
     }
     return n > 0 ? sum / n : s->book.pause_s;
 }
@@ -296,6 +329,7 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
         return;
     }
     rui_scheduler_judge(s);
+    note_moves(s);
     if (s->plan_due && !s->closing && ru_time_since(now, s->planned) >= s->gap_ns) {
         plan(s);
     }
@@ -462,7 +496,7 @@ static ru_status put_address(rui_scheduler *s, const char *name, const char *add
                         : RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
 }
 
-/* The journal tells which method planned what. */
+/* The journal tells which method planned what, and how jobs were resized. */
 static ru_status set_method(rui_scheduler *s, ru_err *err)
 {
     const ru_scheduler_options *o = s->opt;
@@ -470,8 +504,11 @@ static ru_status set_method(rui_scheduler *s, ru_err *err)
                                 .a = o->method,
                                 .b = (int64_t)(1e3 * o->demote_s + 0.5),
                                 .text = ru_alloc_method_name(o->method)};
+    const ru_journal_event resize = {
+        .kind = RU_BOOK_RESIZE, .a = o->restarts, .text = o->restarts ? "restart" : "in place"};
     bool same =
         s->book.method == o->method && (s->book.demote_ms == e.b || o->method != RU_ALLOC_TIRESIAS);
+    RU_TRY(s->book.restarts == o->restarts ? RU_OK : rui_scheduler_event(s, resize, err));
     return same ? RU_OK : rui_scheduler_event(s, e, err);
 }
 

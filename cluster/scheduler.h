@@ -40,6 +40,8 @@ typedef struct ru_scheduler_options {
     int64_t round_ns;       /* between plans when nothing happens */
     ru_alloc_method method; /* who gets how many slots */
     double demote_s;        /* tiresias: slot-seconds of its upper queue */
+    bool restarts;          /* a job whose slots change stops with a checkpoint and starts from it;
+                               else it grows and shrinks while it runs */
     const struct ru_slurm_options *slurm; /* cluster/slurm.h; NULL: no seats */
     const struct ru_spot_options *spot;   /* cluster/spot.h; NULL: no markets */
     const ru_market_provider *providers;  /* [spot->n] */

@@ -147,13 +147,40 @@ static void put_failed(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
     }
 }
 
+/* How its slots change. */
+static void put_moves(const rui_scheduler *s, const ru_book_job *j, const ru_cluster_figures *f,
+                      ru_text *t)
+{
+    const uint32_t stops = s->figures[j->slot].stops;
+    if (s->book.restarts) {
+        ru_text_put(t,
+                    "resize restart: when its slots change it stops with a checkpoint and starts "
+                    "from it\n");
+    }
+    if (j->moves > 0) {
+        ru_text_putf(t, "it was stopped and started %u time%s, as its slots changed", j->moves,
+                     j->moves == 1 ? "" : "s");
+        if (stops > 0) {
+            ru_text_putf(t, "; %.3g s from the order to its first worker",
+                         s->figures[j->slot].stopped_s / stops);
+        }
+        ru_text_put(t, "\n");
+    }
+    if (f->pauses > 0) {
+        ru_text_putf(t, "its workers changed %u times, %.3g s of pause each\n", f->pauses,
+                     f->paused_s / f->pauses);
+    }
+}
+
 static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched_job *p, ru_text *t)
 {
     uint32_t ready, alive = rui_scheduler_alive(s, j, &ready, NULL);
     ru_text_putf(t, "has %u of at most %u slots (", p->replicas, j->max);
     put_where(s, p, t);
     ru_text_putf(t, "); %u of %u processes are in the job\n", ready, alive);
-    if (alive < p->replicas) {
+    if (alive > 0 && ready == 0 && j->moved == j->generation) {
+        ru_text_put(t, "  it stops with a checkpoint, or starts from it\n");
+    } else if (alive < p->replicas) {
         ru_text_put(t, "  a slot is free only when the process that had it is gone\n");
     }
     if (p->replicas < j->min) {
@@ -239,10 +266,7 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
         }
         ru_text_put(t, "\n");
     }
-    if (f->pauses > 0) {
-        ru_text_putf(t, "its workers changed %u times, %.3g s of pause each\n", f->pauses,
-                     f->paused_s / f->pauses);
-    }
+    put_moves(s, j, f, t);
     return put_steps(f, arena, t, err);
 }
 

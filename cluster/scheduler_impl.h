@@ -43,16 +43,18 @@ typedef struct rui_scheduler {
     struct {
         uint32_t job, most; /* workers with which it is fastest; 0: not known */
         ru_cluster_figures is;
-    } * figures;               /* [RU_BOOK_LIVE_MAX] by slot */
-    struct rui_commit *commit; /* scheduler_http.c; NULL: none yet */
-    uint64_t number, epoch;    /* of orders, of who leads */
-    bool ousted;               /* another one led meanwhile */
-    bool leads;                /* else nothing can be made durable, so nobody is told anything */
-    ru_status lead;            /* of the last try to lead */
-    ru_err *err;               /* of who waits for the lead */
-    ru_time opened, ticked;    /* ticked: last looked at what is due */
-    int64_t still_ns;          /* since it opened it stood still for so long */
-    int64_t opened_at_ns;      /* on the cluster's clock */
+        uint32_t stops, stopped; /* moves that were measured, and the last one's generation */
+        double stopped_s;        /* from their grants to their first workers, sum */
+    } * figures;                 /* [RU_BOOK_LIVE_MAX] by slot */
+    struct rui_commit *commit;   /* scheduler_http.c; NULL: none yet */
+    uint64_t number, epoch;      /* of orders, of who leads */
+    bool ousted;                 /* another one led meanwhile */
+    bool leads;                  /* else nothing can be made durable, so nobody is told anything */
+    ru_status lead;              /* of the last try to lead */
+    ru_err *err;                 /* of who waits for the lead */
+    ru_time opened, ticked;      /* ticked: last looked at what is due */
+    int64_t still_ns;            /* since it opened it stood still for so long */
+    int64_t opened_at_ns;        /* on the cluster's clock */
     ru_time planned, copy_at;
     int64_t copied_seq; /* the last event in the copy of the journal, or in one that failed */
     int64_t gap_ns;     /* least time between plans: four times what the last one took */

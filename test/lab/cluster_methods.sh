@@ -4,6 +4,8 @@
 #   1. tiresias: a job that has used up the upper queue makes room for one that has not, and comes back after it; a scheduler
 #      that was killed, or ended, has the same queues; explain and audit tell the method; capture gives the plan with the same id.
 #   2. the file names another method: the next scheduler plans by it, with the jobs that are there.
+#   3. jobs that restart: a job that is scaled stops with a checkpoint and starts from it, also when the scheduler is killed
+#      meanwhile; no step is lost or done twice; explain and audit say so. In place again, it goes on.
 . "$(dirname "$0")/clusters.sh"
 explains() { # JOB TEXT: says so, once its worker and its figures are known
     local k
@@ -14,12 +16,12 @@ explains() { # JOB TEXT: says so, once its worker and its figures are known
     done
     fail "explain $1 does not say '$2': $(cat told)"
 }
-file() { # METHOD
+file() { # METHOD [RESIZE]
     cat >cluster.yaml <<FILE
 folder: cl
 accounts: shared
 round: 1s
-alloc: {method: $1, demote: 3}
+alloc: {method: $1, demote: 3, resize: ${2:-in_place}}
 nodes: [{name: n1, slots: 2}]
 FILE
 }
@@ -79,4 +81,69 @@ for j in 1 2; do
 done
 cluster down
 echo "ok: another method"
+
+# -- 3: no checkpoint but those of stops, so a job whose worker was killed would begin where it began before
+metrics=cl/jobs/3/metrics.jsonl
+last_step() { { grep '"rubato.train.step/1"' $metrics || true; } | tail -n 2 | head -n 1 | sed 's/.*"step":\([0-9]*\),.*/\1/'; }
+starts() { grep -c '"rubato.train.start/1"' $metrics || true; }
+began_at() { grep '"rubato.train.start/1"' $metrics | tail -n 1 | sed 's/.*"resumed_step":\([0-9]*\).*/\1/'; }
+goes_on() { # in `at`: a step that it has done since
+    local from k
+    from=$(last_step)
+    for ((k = 0; k < 900; k++)); do
+        at=$(last_step)
+        [[ ${at:-0} -le $((${from:-0} + 20)) ]] || return 0
+        sleep 0.2
+    done
+    fail "no step after ${from:-0}: $(cluster explain 3)"
+}
+file pollux restart
+sed -i 's/every: 200ms/every: 0s/' mlp.yaml
+cluster up cluster.yaml >/dev/null
+cluster submit mlp.yaml >/dev/null
+becomes 3 workers 1
+explains 3 "resize restart"
+explains 3 ", loss"
+goes_on
+cluster scale 3 2 >/dev/null
+becomes 3 generation 2
+waits_for 2 starts
+becomes 3 workers 2
+[[ $(began_at) -ge $at ]] || fail "a stop lost steps: from $at to $(began_at)"
+explains 3 "it was stopped and started 1 time, as its slots changed; "
+goes_on
+cluster scale 3 1 >/dev/null
+becomes 3 generation 3
+slay "$(pid_of cl/run/scheduler.pid)"
+cluster up cluster.yaml >/dev/null
+waits_for 3 starts
+becomes 3 workers 1
+[[ $(began_at) -ge $at ]] || fail "a stop without a scheduler lost steps: from $at to $(began_at)"
+goes_on
+for n in 2 1 2; do cluster scale 3 $n >/dev/null; done
+cluster down # whatever it is about to do
+stop=$at
+file pollux
+cluster up cluster.yaml >/dev/null
+becomes 3 workers 2
+goes_on
+[[ $(began_at) -ge $stop ]] || fail "a stop before another one lost steps: from $stop to $(began_at)"
+audit=$(cluster audit)
+grep -q 'scheduler *resize *plans .*restart' <<<"$audit" || fail "audit does not tell that jobs restart: $audit"
+before=$(field 3 generation)
+[[ $before -ge 4 ]] || fail "a job that was scaled did not restart: $(cluster ps)"
+cluster scale 3 1 >/dev/null
+becomes 3 workers 1
+goes_on
+[[ $(field 3 generation) == "$before" ]] || fail "a job restarts in place: $(cluster ps)"
+cluster cancel 3 >/dev/null
+becomes 3 state cancelled
+grep '"rubato.train.step/1"' $metrics | sed 's/.*"step":\([0-9]*\),.*/\1/' |
+    awk 'NR > 1 && $1 != last + 1 { print "step " $1 " after " last; exit 1 } { last = $1 }' ||
+    fail "a step was lost or done twice"
+if grep -q '"samples_lost":[1-9]' $metrics; then fail "samples were lost: $(grep '"samples_lost":[1-9]' $metrics)"; fi
+audit=$(cluster audit)
+if grep -q 'scheduler *fail' <<<"$audit"; then fail "a restart counts as a failure: $audit"; fi
+cluster down
+echo "ok: jobs that restart"
 exit $failed

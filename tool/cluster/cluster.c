@@ -71,6 +71,10 @@ static const ru_conf_field alloc_fields[] = {
     RU_ROW_AS("demote", F64, rui_cluster_alloc, demote_s, "57600",
               "tiresias: service [slot-seconds] after which a job moves to the lower queue",
               RU_IN(1e-3, 1e12)),
+    RU_ROW(CHOICE, rui_cluster_alloc, resize, "in_place",
+           "when the slots of a job that runs change: in_place: it grows and shrinks while it "
+           "trains; restart: it stops with a checkpoint and starts from it",
+           .choices = "in_place|restart"),
 };
 static const ru_conf_table alloc_table =
     RU_TABLE("alloc", rui_cluster_alloc, alloc_fields, "how slots are given to jobs");

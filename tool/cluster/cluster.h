@@ -58,6 +58,7 @@ typedef struct rui_cluster_trade { /* what all markets share */
 typedef struct rui_cluster_alloc {
     uint32_t method; /* ru_alloc_method */
     double demote_s;
+    uint32_t resize; /* 0: in place, 1: restart */
 } rui_cluster_alloc;
 
 typedef struct rui_cluster {

@@ -112,7 +112,8 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
                               .silent_ns = c.silent_ns,
                               .round_ns = c.round_ns,
                               .method = (ru_alloc_method)c.alloc.method,
-                              .demote_s = c.alloc.demote_s};
+                              .demote_s = c.alloc.demote_s,
+                              .restarts = c.alloc.resize == 1};
     const char *exe = ru_process_beside(in->arena, "rubato", "tool");
     const ru_slurm_options slurm = {.name = "slurm",
                                     .folder = folder,
