@@ -9,7 +9,7 @@
 #include "plan/fleet/alloc.h"
 
 ru_status ru_bench_cluster(ru_bench *b, ru_err *err);
-/* cluster_jobs.c: its rows of real jobs. */
+/* cluster_jobs.c, cluster_link.c: its rows of real jobs. */
 ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err);
 ru_status ru_bench_cluster_link(ru_bench *b, ru_err *err);
 /* cluster_played.c: such jobs in virtual time. *mean_s: from submission to the end. A model with a
@@ -22,6 +22,7 @@ typedef struct ru_bench_played {
     uint32_t nodes, slots;
     ru_alloc_method method;
     double start_s, pause_s, round_s, demote_s; /* start_s: from a job's first grant to its work */
+    bool restarts; /* a job whose slots change stops and starts; pause_s: what that takes */
 } ru_bench_played;
 RU_MUST_USE ru_status ru_bench_cluster_play(const ru_bench_played *o, ru_arena *arena,
                                             double *mean_s, ru_err *err);

@@ -157,6 +157,7 @@ static ru_status run(world *w, ru_err *err)
                 (ru_journal_event){
                     .kind = RU_BOOK_METHOD, .a = o->method, .b = (int64_t)(1e3 * o->demote_s)},
                 err));
+    RU_TRY(fold(w, (ru_journal_event){.kind = RU_BOOK_RESIZE, .a = o->restarts}, err));
     for (uint32_t k = 0; k < o->nodes; k++) {
         (void)snprintf(name, sizeof name, "n%u", k);
         RU_TRY(fold(
