@@ -138,7 +138,10 @@ static ru_status read_on(ru_cluster_figures *f, const char *out, uint32_t nodes,
     }
     RU_TRY(ru_in_open_own(path, &in, err));
     bool cut = in.size_bytes - f->at_bytes > BYTES && f->at_bytes > 0;
-    f->at_bytes = in.size_bytes < f->at_bytes ? 0 : cut ? in.size_bytes - BYTES : f->at_bytes;
+    /* A run that goes on from a checkpoint has cut off the steps that it does again. */
+    f->at_bytes = in.size_bytes < f->at_bytes ? in.size_bytes
+                  : cut                       ? in.size_bytes - BYTES
+                                              : f->at_bytes;
     int64_t n = in.size_bytes - f->at_bytes;
     n = n < BYTES ? n : BYTES;
     ru_status st = n > 0 ? ru_in_read(&in, path, f->at_bytes, bytes, n, err) : RU_OK;

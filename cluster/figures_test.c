@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "env/file/file.h"
 #include "test/test.h"
@@ -68,6 +69,17 @@ static void steps_become_a_model(void **state)
         assert_true(fabs(f.seen[k].step_s / f.seen[k].steps - is) < 1e-9);
         assert_true(fabs(says - is) < 0.1 * is);
     }
+    double was = f.seen[0].steps; /* it goes on from a checkpoint: nothing counts twice */
+    assert_int_equal(truncate(path, 600), 0);
+    ru_figures_look(&f, dir, 1);
+    out = fopen(path, "a");
+    assert_non_null(out);
+    fprintf(out, "\n{\"schema\":\"rubato.train.step/1\",\"step\":5,\"step_s\":1,\"workers\":4}\n");
+    fclose(out);
+    ru_figures_look(&f, dir, 1);
+    assert_int_equal(f.step, 5);
+    assert_int_equal(f.pauses, 2);
+    assert_true(f.seen[0].steps == was);
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
