@@ -112,13 +112,14 @@ static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per
     return none ? RU_OK : st;
 }
 
-/* Can it run: all workers, no copies, one worker in the last stage and in those with running
- * statistics, as many micro-batches for each worker of a stage, and something that learns in the
- * first stage; and late parameters of one stage and the last one only? */
+/* Can it run: all workers, no copies, one worker in stages with running statistics, and in the last
+ * one of what flows on, as many micro-batches for each worker of a stage, and something that learns
+ * in the first stage; and late parameters of one stage and the last one only? */
 static bool runs(const ru_pipe_layers *l, const ru_pipe_plan *p, uint32_t workers)
 {
+    bool on = ru_pipe_flows_on(l->schedule);
     bool is = p->n_stages > 1 && p->n_stages <= RU_STAGES_MAX && p->workers == workers &&
-              p->copies == 1 && p->stages[p->n_stages - 1].workers == 1 &&
+              p->copies == 1 && (!on || p->stages[p->n_stages - 1].workers == 1) &&
               p->stages[0].param_bytes > 0;
     uint32_t many[RU_STAGES_MAX] = {0};
     for (uint32_t k = 0; k < p->n_stages && is; k++) {
@@ -132,7 +133,7 @@ static bool runs(const ru_pipe_layers *l, const ru_pipe_plan *p, uint32_t worker
         bool later = k > 0 && p->stage_of[k] < p->stage_of[k - 1];
         is = !later && (!l->stats[k] || p->stages[p->stage_of[k]].workers == 1);
     }
-    for (uint32_t i = 0; i < l->n_helds && is && ru_pipe_flows_on(l->schedule); i++) {
+    for (uint32_t i = 0; i < l->n_helds && is && on; i++) {
         uint32_t from = p->stage_of[l->helds[i].from], to = p->stage_of[l->helds[i].to];
         is = from == to || to + 1 == p->n_stages;
     }

@@ -215,12 +215,19 @@ static void a_stage_gets_several_workers(void **state)
     x.stats[0] = true; /* each of the two would have running statistics of its own */
     assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
     assert_int_equal(c.n_cut, 0);
-    init(&x, 2, 4); /* the last stage leads: it has one worker, however slow it is */
+    init(&x, 2, 4); /* the last stage, too ... */
     x.forward[0] = 10000000;
     x.forward[1] = 20000000;
     x.params[0] = 400000000;
+    x.params[1] = 10000;
     assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
-    assert_int_equal(c.n_cut, 0);
+    assert_true(c.n_cut == 1 && c.workers[0] == 1 && c.workers[1] == 2);
+    assert_true(fabs(c.pipeline_s - (0.01 * 5 / 4 + 10000 / 12.5e6)) < 1e-9);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(on); k++) { /* ... but of what drains */
+        x.l.schedule = on[k];
+        assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+        assert_int_equal(c.n_cut, 0);
+    }
     init(&x, 2, 3); /* three micro-batches for two workers */
     x.forward[0] = 20000000;
     x.forward[1] = 10000000;

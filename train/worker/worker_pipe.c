@@ -121,11 +121,19 @@ ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
                        "a stage, as in cut: [fc2]",
                        t->pipeline.cut.n, RU_STAGES_MAX - 1);
     }
-    if (of->n > 0 && (of->n != stages || of->at[of->n - 1] != 1)) {
+    if (of->n > 0 && of->n != stages) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "train.pipeline.workers has %u numbers%s, expected one for each of the %u "
-                       "stages, 1 for the last, whose worker leads",
-                       of->n, of->n == stages ? " and does not end with 1" : "", stages);
+                       "train.pipeline.workers has %u numbers, expected one for each of the %u "
+                       "stages",
+                       of->n, stages);
+    }
+    ru_pipe_schedule schedule = (ru_pipe_schedule)t->pipeline.schedule;
+    if (of->n > 0 && of->at[of->n - 1] != 1 && ru_pipe_flows_on(schedule)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.pipeline.workers does not end with 1, which "
+                       "train.pipeline.schedule %s needs: the last stage of a pipeline that never "
+                       "drains has one worker; set it to 1, or take flush or gpipe",
+                       ru_pipe_schedule_names[schedule]);
     }
     for (uint32_t k = 0; k < stages; k++) {
         int64_t m = of->n > 0 ? of->at[k] : 1, micro = t->accumulate > 1 ? t->accumulate : 1;
@@ -379,9 +387,16 @@ static void put_links(rui_pipe_worker *w)
         put_link(w, &(ru_pipe_link){.from = k, .to = w->seats.n - 1, .rank = 1}, 8);
         put_link(w, &(ru_pipe_link){.from = w->seats.n - 1, .to = k, .rank = 1}, 8);
     }
+    w->plan.figures = w->n_links;
+    for (uint32_t r = 0; r + 1 < workers[s->n - 1]; r++) {
+        ru_pipe_link l = {.from = first[s->n - 1] + r, .to = w->seats.n - 1, .rank = 1};
+        put_link(w, &l, RUI_PIPE_FIGURES_BYTES);
+    }
     w->plan.state = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
-        ru_pipe_link l = {.from = first[k], .to = w->seats.n - 1, .rank = 2};
+        bool leads = workers[k] > 1 && k + 1 == s->n; /* one of them: it has the state */
+        ru_pipe_link l = {
+            .from = leads ? w->seats.n - 1 : first[k], .to = w->seats.n - 1, .rank = 2};
         put_link(w, &l, rui_pipe_piece_bytes(w, k, 0));
     }
     w->plan.fill = w->n_links;
@@ -396,7 +411,7 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
 {
     const ru_stages *s = &w->stages;
     const uint32_t *workers = w->seats.workers;
-    uint64_t n = s->n + 2 * w->seats.n;
+    uint64_t n = s->n + 3 * w->seats.n;
     for (uint32_t k = 0; k < s->n; k++) {
         n += workers[k] + (workers[k] > 1 ? workers[k] * workers[k] : 0);
     }

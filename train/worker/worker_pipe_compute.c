@@ -652,9 +652,9 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
         uint32_t i = w->course.order[k].micro / m; /* of those of this worker */
         RU_TRY(one_part(w, step, w->course.order[k], i % w->n_slots, i == 0, err));
         left -= !w->course.order[k].back;
-        if (leads(w) && left == 0 && !w->course.order[k].back) {
-            RU_TRY(rui_pipe_decide(w, step, lr, d, err));
-        }
+        bool all = left == 0 && !w->course.order[k].back;
+        RU_TRY(all ? rui_pipe_figures(w) : RU_OK);
+        RU_TRY(all && leads(w) ? rui_pipe_decide(w, step, lr, d, err) : RU_OK);
     }
     RU_TRY(rui_pipe_sum_up(w, err));
     return leads(w) ? RU_OK : hear(w, d);
@@ -700,7 +700,7 @@ static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *ov
     if (leads(w)) {
         return rui_pipe_saved(w, d, over, err);
     }
-    bool sends = (d->flags & (RUI_PIPE_SAVE | RUI_PIPE_FAR)) != 0 && w->seats.replica == 0;
+    bool sends = (d->flags & (RUI_PIPE_SAVE | RUI_PIPE_FAR)) != 0 && rui_pipe_gives(w);
     RU_TRY(sends ? send_states(w, err) : RU_OK);
     RU_TRY((d->flags & RUI_PIPE_WAIT) != 0 ? hear(w, &next) : RU_OK);
     *over = (next.flags & RUI_PIPE_OVER) != 0;

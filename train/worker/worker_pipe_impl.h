@@ -22,7 +22,11 @@
 #include "train/pipe/sets.h"
 #include "train/worker/worker_pipe.h"
 
-enum { RUI_PIPE_EVENTS_MAX = 1 << 14, RUI_PIPE_DECISIONS_MAX = 64 };
+enum {
+    RUI_PIPE_EVENTS_MAX = 1 << 14,
+    RUI_PIPE_DECISIONS_MAX = 64,
+    RUI_PIPE_FIGURES_BYTES = 12, /* loss, correct, count */
+};
 
 /* What follows a step. */
 enum {
@@ -59,7 +63,8 @@ typedef struct rui_pipe_event {
 typedef struct rui_pipe_seats {
     uint32_t n;        /* workers in all */
     uint32_t *workers; /* [stages] */
-    uint32_t *first;   /* [stages] seat of its first worker, which sends the state */
+    uint32_t *first;   /* [stages] seat of its first worker, which sends the state; of the last
+                          stage the leader has it */
     uint32_t *place;   /* [n] its stage, or its device */
     uint32_t own, replica;
     const char *called; /* a place: "stage" or "device" */
@@ -88,11 +93,12 @@ typedef struct rui_pipe_plan {
     uint32_t *sum;  /* [stages] */
     uint32_t sums;  /* the first of all of them */
     uint32_t norm;  /* of train.clip_norm: of each seat but the leader's, to the leader and back */
-    uint32_t state; /* of stage 0 */
-    uint32_t fill;  /* of the first worker: the state with which it begins */
-    int64_t *bytes; /* [n_links] of a piece; 0: unused */
-    int64_t memory; /* that steps need, with what was there before */
-    bool on_disk;   /* the leader's copy for a checkpoint is */
+    uint32_t figures; /* of the last stage's other workers, to the leader */
+    uint32_t state;   /* of stage 0 */
+    uint32_t fill;    /* of the first worker: the state with which it begins */
+    int64_t *bytes;   /* [n_links] of a piece; 0: unused */
+    int64_t memory;   /* that steps need, with what was there before */
+    bool on_disk;     /* the leader's copy for a checkpoint is */
 } rui_pipe_plan;
 
 /* The micro-batch under way. */
@@ -291,6 +297,9 @@ RU_MUST_USE ru_status rui_redo(rui_pipe_worker *w, uint32_t slot, const ru_run_a
 
 /* worker_pipe_sum.c: compute thread, behind the last part back of a step */
 RU_MUST_USE ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err);
+/* Behind its last part forward, in a last stage with several workers: the leader gets the figures
+ * of all. */
+RU_MUST_USE ru_status rui_pipe_figures(rui_pipe_worker *w);
 
 /* train.clip_norm, behind that: the norm of the gradients of all stages, and what they are scaled
  * by */
@@ -315,6 +324,8 @@ RU_MUST_USE ru_status rui_sets_hand(rui_pipe_worker *w, ru_err *err);
 /* All go on after this step, with states from the leader; 0: they do not. Loop thread, when all are
  * there. */
 void rui_sets_after(rui_pipe_worker *w, int64_t after);
+/* Is it this worker that gives the state of its stage to the leader, or to sets? */
+bool rui_pipe_gives(const rui_pipe_worker *w);
 /* No sets when they do not fit beside so many bytes into this worker's share of memory. */
 void rui_sets_fit(rui_pipe_worker *w, int64_t beside_bytes);
 int64_t rui_sets_bytes(const rui_pipe_worker *w); /* what this worker's take */

@@ -24,9 +24,16 @@ static int64_t own_bytes(const rui_pipe_worker *w)
     return sum;
 }
 
+bool rui_pipe_gives(const rui_pipe_worker *w)
+{
+    const rui_pipe_seats *s = &w->seats;
+    bool with_leader = s->placed.n == 0 && s->place[s->own] + 1 == w->stages.n;
+    return with_leader ? s->own + 1 == s->n : s->replica == 0;
+}
+
 int64_t rui_sets_bytes(const rui_pipe_worker *w)
 {
-    return w->sets.at != NULL && w->seats.replica == 0 ? 2 * own_bytes(w) : 0;
+    return w->sets.at != NULL && rui_pipe_gives(w) ? 2 * own_bytes(w) : 0;
 }
 
 /* Whoever joined learns it when all are there. */
@@ -250,7 +257,7 @@ static ru_status put(rui_pipe_worker *w, ru_err *err)
 {
     ru_sets_begin(w->sets.at);
     for (uint32_t k = 0; k < w->n_states; k++) {
-        bool own = rui_pipe_own(w, w->states[k].stage) != NULL && w->seats.replica == 0;
+        bool own = rui_pipe_own(w, w->states[k].stage) != NULL && rui_pipe_gives(w);
         RU_TRY(own ? put_state(w, k, err) : w->opt->far ? put_sent(w, k, err) : RU_OK);
     }
     return RU_OK;

@@ -45,6 +45,42 @@ ru_status rui_pipe_sum_up(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+/* Added in the order of the workers, as their gradients are. The leader is the last of them and has
+ * the last micro-batch, so the others went forward with theirs, or can. */
+ru_status rui_pipe_figures(rui_pipe_worker *w)
+{
+    const rui_pipe_seats *s = &w->seats;
+    uint32_t m = s->workers[w->stages.n - 1], round = w->turn.round;
+    float sum[] = {0, 0, 0}, own[] = {w->sum.loss, w->sum.correct, w->sum.count}, x[3];
+    _Static_assert(sizeof x == RUI_PIPE_FIGURES_BYTES, "a piece");
+    void *piece;
+    if (m == 1 || w->at->stage + 1 != w->stages.n) {
+        return RU_OK;
+    }
+    if (s->own + 1 < s->n) {
+        uint32_t link = w->plan.figures + s->replica;
+        RU_TRY(rui_flow_place(w, link, round, &piece));
+        memcpy(piece, own, sizeof own);
+        rui_flow_go(w, link, round);
+        return RU_OK;
+    }
+    for (uint32_t r = 0; r < m; r++) {
+        memcpy(x, own, sizeof x);
+        if (r + 1 < m) {
+            RU_TRY(rui_flow_place(w, w->plan.figures + r, round, &piece));
+            memcpy(x, piece, sizeof x);
+            rui_flow_go(w, w->plan.figures + r, round);
+        }
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(x); k++) {
+            sum[k] += x[k];
+        }
+    }
+    w->sum.loss = sum[0];
+    w->sum.correct = sum[1];
+    w->sum.count = sum[2];
+    return RU_OK;
+}
+
 static ru_status put_number(rui_pipe_worker *w, uint32_t link, uint32_t round, double x)
 {
     void *piece;
