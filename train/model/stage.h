@@ -61,6 +61,16 @@ RU_MUST_USE ru_status ru_stages_build(const ru_graph *model, const ru_step_optio
                                       const char *const *cut, uint32_t n_cut, ru_arena *arena,
                                       ru_stages *out, ru_err *err);
 
+/* The evaluation of opt->batch samples, cut at the same layers: `model` is the inference form of
+ * the one of which `step` has the stages. Of each stage x and y, loss, figures and output
+ * (opt->outputs) as of ru_step_build_eval, in the first and the last one; `ends` are outputs of its
+ * graph. Of an edge `out` and `in` count, and none is held: each stage has all states that it
+ * reads. Errors: RU_E_CONFIG, or RU_E_UNSUPPORTED, when the inference form cannot be cut there. */
+RU_MUST_USE ru_status ru_stages_build_eval(const ru_graph *model, const ru_step_options *opt,
+                                           const char *const *cut, uint32_t n_cut,
+                                           const ru_stages *step, ru_arena *arena, ru_stages *out,
+                                           ru_err *err);
+
 /* Which device has which layers of a placed step. */
 typedef struct ru_placing {
     const ru_conf_pair *at; /* [n] a name as in `cut`, a device from 1; of several the longest name

@@ -450,6 +450,24 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
 
 /* -- the evaluation step ----------------------------------------------------------------------- */
 
+ru_status rui_step_judge(ru_build *b, const ru_step_options *opt, ru_step_graph *s, ru_err *err)
+{
+    rui_loss_out judged;
+    RU_TRY(rui_step_loss(b, opt, s->output, s->y[0], &judged, err));
+    s->loss = judged.loss;
+    s->correct = judged.correct;
+    s->count = judged.count;
+    ru_build_output(b, s->loss, "loss");
+    if (s->correct.v != 0) {
+        ru_build_output(b, s->correct, "correct");
+        ru_build_output(b, s->count, "count");
+    }
+    if (opt->outputs) {
+        ru_build_output(b, s->output, NULL);
+    }
+    return RU_OK;
+}
+
 ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, ru_arena *arena,
                              ru_step_graph *out, ru_err *err)
 {
@@ -469,18 +487,8 @@ ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, 
     RU_TRY(rui_step_append(&w.g, &w.model, &all, w.map, err));
     s.output = w.map[w.model.outputs[0].v];
     if (labels) {
-        rui_loss_out judged;
-        RU_TRY(rui_step_loss(&b, opt, s.output, s.y[0], &judged, err));
-        s.loss = judged.loss;
-        s.correct = judged.correct;
-        s.count = judged.count;
-        ru_build_output(&b, s.loss, "loss");
-        if (s.correct.v != 0) {
-            ru_build_output(&b, s.correct, "correct");
-            ru_build_output(&b, s.count, "count");
-        }
-    }
-    if (!labels || opt->outputs) {
+        RU_TRY(rui_step_judge(&b, opt, &s, err));
+    } else {
         ru_build_output(&b, s.output, NULL);
     }
     RU_TRY(ru_build_finish(&b, err));

@@ -47,6 +47,10 @@ void rui_step_drop_unused(rui_stepper *w); /* parameters without a gradient */
 RU_MUST_USE ru_status rui_step_loss(ru_build *b, const ru_step_options *opt, ru_value_id prediction,
                                     ru_value_id y, rui_loss_out *out, ru_err *err);
 
+/* Loss and figures of s->output against s->y[0], as outputs of the graph. */
+RU_MUST_USE ru_status rui_step_judge(ru_build *b, const ru_step_options *opt, ru_step_graph *s,
+                                     ru_err *err);
+
 /* step_group.c: the group of the parameter with that name; NULL: none. Does each group match one?
  */
 const ru_param_group *rui_step_group(const ru_step_options *opt, const char *name);

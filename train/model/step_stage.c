@@ -1,5 +1,6 @@
 /* Cutting a step into stages: the forward model by its nodes, then loss, gradients and optimizer
- * of each part, the last one first, because it says which values get gradients. */
+ * of each part, the last one first, because it says which values get gradients; and an evaluation,
+ * the inference form at the same layers. */
 #include <string.h>
 
 #include "base/str.h"
@@ -189,6 +190,14 @@ static void put_once(ru_value_id *list, uint32_t *n, ru_value_id v)
     list[(*n)++] = v;
 }
 
+static ru_status check_output(const stager *c, ru_err *err)
+{
+    return c->w.map[c->whole->outputs[0].v].v != 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG, "%s: the last %s does not compute the model's output",
+                         c->how->key, c->how->part);
+}
+
 static ru_status forward(stager *c, ru_value_id *loss, rui_loss_out *judged, ru_err *err)
 {
     rui_stepper *w = &c->w;
@@ -202,10 +211,7 @@ static ru_status forward(stager *c, ru_value_id *loss, rui_loss_out *judged, ru_
         w->home[v] = w->model.values[v].kind == RU_VALUE_STATE ? w->map[v] : (ru_value_id){0};
     }
     if (is_last(c)) {
-        if (w->map[c->whole->outputs[0].v].v == 0) {
-            return RU_FAIL(err, RU_E_CONFIG, "%s: the last %s does not compute the model's output",
-                           c->how->key, c->how->part);
-        }
+        RU_TRY(check_output(c, err));
         s->y[0] = ru_build_input(&b, "y", rui_step_batched(&w->opt->y, w->opt->batch));
         RU_TRY(rui_step_loss(&b, w->opt, w->map[c->whole->outputs[0].v], s->y[0], judged, err));
         *loss = judged->loss;
@@ -356,12 +362,10 @@ static const char *first_layer(const ru_graph *g, ru_arena *arena)
     return "";
 }
 
-static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
+static ru_status begin(stager *c, const uint32_t *part_of, ru_err *err)
 {
     rui_stepper *w = &c->w;
     ru_step_graph *s = &c->s->step;
-    ru_value_id loss = {0};
-    rui_loss_out judged = {0};
     RU_TRY(ru_graph_init(&w->g, w->arena, c->whole->name, err));
     memset(w->map, 0, (size_t)c->whole->n_values * sizeof *w->map);
     RU_TRY(ru_pass_part(c->whole, part_of, c->k, w->arena, &w->model, err));
@@ -373,12 +377,28 @@ static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
         return full(err);
     }
     c->s->first = first_layer(&w->model, w->arena);
-    RU_TRY(forward(c, &loss, &judged, err));
+    return RU_OK;
+}
+
+/* What crosses, in the graph of this stage. */
+static void cross(stager *c)
+{
     for (uint32_t i = 0; i < c->all->n_edges; i++) {
         ru_stage_edge *e = &c->all->edges[i];
-        e->out = e->from == c->k ? w->map[c->values[i].v] : e->out;
-        e->in = e->to == c->k ? w->map[c->values[i].v] : e->in;
+        e->out = e->from == c->k ? c->w.map[c->values[i].v] : e->out;
+        e->in = e->to == c->k ? c->w.map[c->values[i].v] : e->in;
     }
+}
+
+static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
+{
+    rui_stepper *w = &c->w;
+    ru_step_graph *s = &c->s->step;
+    ru_value_id loss = {0};
+    rui_loss_out judged = {0};
+    RU_TRY(begin(c, part_of, err));
+    RU_TRY(forward(c, &loss, &judged, err));
+    cross(c);
     RU_TRY(rui_step_params(w, err));
     drop_held(c);
     RU_TRY(backward(c, loss, err));
@@ -392,6 +412,27 @@ static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
     RU_TRY(ru_build_finish(&b, err));
     RU_TRY(ru_graph_verify(&w->g, err));
     s->graph = w->g;
+    return RU_OK;
+}
+
+/* *values [all->n_edges]: what crosses, in the graph of the whole. */
+static ru_status list_edges(const ru_graph *whole, const ru_part_edge *edges, const bool *held,
+                            ru_arena *arena, ru_stages *all, ru_value_id **values, ru_err *err)
+{
+    all->at = RU_NEW(arena, ru_stage, all->n);
+    all->edges = RU_NEW(arena, ru_stage_edge, all->n_edges + 1);
+    ru_value_id *at = RU_NEW(arena, ru_value_id, all->n_edges + 1);
+    if (all->at == NULL || all->edges == NULL || at == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 0; i < all->n_edges; i++) {
+        at[i] = edges[i].value;
+        all->edges[i] = (ru_stage_edge){.from = edges[i].from,
+                                        .to = edges[i].to,
+                                        .held = held != NULL && held[at[i].v],
+                                        .type = ru_graph_value(whole, at[i])->type};
+    }
+    *values = at;
     return RU_OK;
 }
 
@@ -412,19 +453,8 @@ ru_status rui_stages_cut(const ru_graph *model, const ru_step_options *opt, cons
     RU_TRY(how->find(how->self, &whole, held, arena, &part_of, &all.n, err));
     RU_TRY(check_stats(&whole, how, part_of, arena, err));
     RU_TRY(ru_pass_part_edges(&whole, part_of, held, arena, &edges, &all.n_edges, err));
-    all.at = RU_NEW(arena, ru_stage, all.n);
-    all.edges = RU_NEW(arena, ru_stage_edge, all.n_edges + 1);
-    ru_value_id *values = RU_NEW(arena, ru_value_id, all.n_edges + 1);
-    if (all.at == NULL || all.edges == NULL || values == NULL) {
-        return full(err);
-    }
-    for (uint32_t i = 0; i < all.n_edges; i++) {
-        values[i] = edges[i].value;
-        all.edges[i] = (ru_stage_edge){.from = edges[i].from,
-                                       .to = edges[i].to,
-                                       .held = held[values[i].v],
-                                       .type = ru_graph_value(&whole, values[i])->type};
-    }
+    ru_value_id *values;
+    RU_TRY(list_edges(&whole, edges, held, arena, &all, &values, err));
     for (uint32_t k = all.n; k-- > 0;) {
         stager c = {.how = how,
                     .whole = &whole,
@@ -434,6 +464,101 @@ ru_status rui_stages_cut(const ru_graph *model, const ru_step_options *opt, cons
                     .s = &all.at[k],
                     .w = w};
         RU_TRY(build_stage(&c, part_of, err));
+    }
+    *out = all;
+    return RU_OK;
+}
+
+/* -- evaluation -------------------------------------------------------------------------------- */
+
+/* Forward alone: what later stages need, or loss and figures, are outputs. */
+static ru_status build_judge(stager *c, const uint32_t *part_of, ru_err *err)
+{
+    rui_stepper *w = &c->w;
+    ru_stage *s = c->s;
+    const rui_part all = {.n = w->opt->batch, .of = w->opt->batch, .inner = w->inner};
+    ru_build b;
+    RU_TRY(begin(c, part_of, err));
+    s->ends = RU_NEW(w->arena, ru_value_id, c->all->n_edges + 1);
+    if (s->ends == NULL) {
+        return full(err);
+    }
+    ru_build_init(&b, &w->g);
+    RU_TRY(inputs(c, &b, err));
+    RU_TRY(rui_step_append(&w->g, &w->model, &all, w->map, err));
+    cross(c);
+    for (uint32_t i = 0; i < c->all->n_edges; i++) {
+        if (c->all->edges[i].from == c->k) {
+            put_once(s->ends, &s->n_ends, c->all->edges[i].out);
+        }
+    }
+    if (s->n_ends == 0 && !is_last(c)) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "its inference form needs nothing of stage %u",
+                       c->k + 1);
+    }
+    for (uint32_t i = 0; i < s->n_ends; i++) {
+        ru_build_output(&b, s->ends[i], NULL);
+    }
+    if (is_last(c)) {
+        RU_TRY(check_output(c, err));
+        s->step.output = w->map[c->whole->outputs[0].v];
+        s->step.y[0] = ru_build_input(&b, "y", rui_step_batched(&w->opt->y, w->opt->batch));
+        RU_TRY(rui_step_judge(&b, w->opt, &s->step, err));
+    }
+    RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(ru_graph_verify(&w->g, err));
+    s->step.graph = w->g;
+    return RU_OK;
+}
+
+/* Whoever has the stage of the step has all states of that of the evaluation. */
+static ru_status check_states(const ru_stage *s, const ru_stage *step, ru_err *err)
+{
+    const ru_graph *g = &s->step.graph, *of = &step->step.graph;
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *x = &g->values[v];
+        if (x->kind != RU_VALUE_STATE) {
+            continue;
+        }
+        ru_value_id id = x->name != NULL ? ru_graph_find(of, x->name) : (ru_value_id){0};
+        if (id.v == 0 || !ru_type_equal(&of->values[id.v].type, &x->type)) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "its inference form reads '%.80s' in another stage",
+                           x->name != NULL ? x->name : "a state");
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_stages_build_eval(const ru_graph *model, const ru_step_options *opt,
+                               const char *const *cut, uint32_t n_cut, const ru_stages *step,
+                               ru_arena *arena, ru_stages *out, ru_err *err)
+{
+    cuts names = {.at = cut, .n = n_cut};
+    const rui_cutting how = {
+        .find = find_parts, .self = &names, .key = "train.pipeline.cut", .part = "stage"};
+    ru_stages all = {0};
+    ru_step_graph none = {0};
+    rui_stepper w = {.opt = opt, .arena = arena, .s = &none, .stage = true};
+    uint32_t *part_of = NULL;
+    ru_part_edge *edges;
+    ru_value_id *values;
+    RU_CHECK(step->n == n_cut + 1);
+    RU_TRY(rui_step_init(&w, model, 1, err));
+    const ru_graph whole = w.model;
+    RU_TRY(find_parts(&names, &whole, NULL, arena, &part_of, &all.n, err));
+    RU_TRY(ru_pass_part_edges(&whole, part_of, NULL, arena, &edges, &all.n_edges, err));
+    RU_TRY(list_edges(&whole, edges, NULL, arena, &all, &values, err));
+    for (uint32_t k = 0; k < all.n; k++) {
+        stager c = {.how = &how,
+                    .whole = &whole,
+                    .values = values,
+                    .all = &all,
+                    .k = k,
+                    .s = &all.at[k],
+                    .w = w};
+        RU_TRY(build_judge(&c, part_of, err));
+        RU_TRY(check_states(&all.at[k], &step->at[k], err));
     }
     *out = all;
     return RU_OK;
