@@ -72,10 +72,7 @@ static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
 {
     const ru_job *job = &s->run.job;
     int64_t batch = ru_cmd_i64(in, "batch");
-    if (batch == 0) {
-        batch = job->train.eval_batch != 0 ? job->train.eval_batch : job->train.batch;
-        batch = batch > 256 && job->train.eval_batch == 0 ? 256 : batch;
-    }
+    batch = batch == 0 ? ru_eval_batch(job) : batch;
     if (s->run.late != NULL && batch > ru_dataset_count(s->data)) {
         batch = ru_dataset_count(s->data); /* weights come to whole batches, which run first */
     }

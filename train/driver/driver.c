@@ -219,7 +219,7 @@ ru_status rui_driver_evals_open(rui_driver *d, ru_err *err)
         ru_step_options so;
         ru_exe_options eo;
         rui_trainer_options(t, &so, &eo);
-        RU_TRY(rui_trainer_eval_open(t, &eo, err));
+        RU_TRY(rui_trainer_eval_open(t, &eo, NULL, err));
     }
     int64_t n = ru_eval_batches(t->eval);
     if (d->n_sums == n) {

@@ -21,6 +21,7 @@ struct ru_eval {
     uint32_t readers;
     int64_t x_bytes, y_bytes; /* of one sample */
     ru_scores scores;         /* n_names 0: none */
+    ru_eval_stage stage;      /* take NULL: the whole model */
 };
 
 static ru_status size_open(const ru_model *m, int64_t n, const ru_eval_options *opt, ru_exe *share,
@@ -35,7 +36,11 @@ static ru_status size_open(const ru_model *m, int64_t n, const ru_eval_options *
     ru_exe_options eo = opt->exe;
     eo.share = share;
     out->n = n;
-    RU_TRY(ru_step_build_eval(&m->infer, &so, arena, &out->step, err));
+    if (opt->stage != NULL) {
+        out->step = *opt->stage->step[share != opt->exe.share];
+    } else {
+        RU_TRY(ru_step_build_eval(&m->infer, &so, arena, &out->step, err));
+    }
     return ru_exe_open(&out->step.graph, &eo, &out->exe, err);
 }
 
@@ -51,13 +56,26 @@ static int64_t even_batch(int64_t count, int64_t most)
     return most;
 }
 
+int64_t ru_eval_batch(const ru_job *job)
+{
+    const ru_job_train *t = &job->train;
+    return t->eval_batch != 0 ? t->eval_batch : t->batch < 256 ? t->batch : 256;
+}
+
+void ru_eval_sizes(int64_t count, int64_t batch, int64_t size[2])
+{
+    RU_CHECK(count >= 1 && batch >= 1);
+    size[0] = even_batch(count, batch < count ? batch : count);
+    size[1] = count % size[0];
+}
+
 static ru_status scores_open(ru_eval *e, const ru_eval_options *opt, ru_arena *arena, ru_err *err)
 {
     const ru_step_graph *s = &e->main.step;
-    const ru_type *out = &ru_graph_value(&s->graph, s->output)->type;
-    if (opt->n_figures == 0) {
+    if (opt->n_figures == 0 || s->output.v == 0) {
         return RU_OK;
     }
+    const ru_type *out = &ru_graph_value(&s->graph, s->output)->type;
     e->scores = (ru_scores){.names = opt->figures,
                             .n_names = opt->n_figures,
                             .loss = e->model->loss,
@@ -78,16 +96,18 @@ ru_status ru_eval_open(const ru_model *m, ru_dataset *data, const ru_eval_option
     if (count < 1 || batch < 1) {
         return RU_FAIL(err, RU_E_DATA, "the test data contains no sample");
     }
-    int64_t n = even_batch(count, batch < count ? batch : count);
+    int64_t size[2];
+    ru_eval_sizes(count, batch, size);
     e->model = m;
     e->data = data;
+    e->stage = opt->stage != NULL ? *opt->stage : (ru_eval_stage){0};
     e->readers = opt->readers;
     e->x_bytes = ru_type_bytes(&m->facts.x);
     e->y_bytes = ru_type_bytes(&m->facts.y);
     ru_arena_init(&e->scratch, 0);
-    ru_status st = size_open(m, n, opt, opt->exe.share, arena, &e->main, err);
-    if (st == RU_OK && count % n != 0) {
-        st = size_open(m, count % n, opt, e->main.exe, arena, &e->tail, err);
+    ru_status st = size_open(m, size[0], opt, opt->exe.share, arena, &e->main, err);
+    if (st == RU_OK && size[1] > 0) {
+        st = size_open(m, size[1], opt, e->main.exe, arena, &e->tail, err);
     }
     st = st == RU_OK ? scores_open(e, opt, arena, err) : st;
     if (st != RU_OK) {
@@ -157,12 +177,30 @@ ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from, ru
     return ru_model_state_copy(graph, from, &e->main.step.graph, e->main.exe, &e->scratch, err);
 }
 
+/* Does it need samples, or labels? */
+static bool reads(const ru_eval *e)
+{
+    return e->main.step.x[0].v != 0 || e->main.step.y[0].v != 0;
+}
+
 static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, ru_eval_sums *to,
                            ru_err *err)
 {
-    memcpy(ru_exe_input(s->exe, s->step.x[0]), b->fields[0], (size_t)(e->x_bytes * b->n));
-    memcpy(ru_exe_input(s->exe, s->step.y[0]), b->fields[1], (size_t)(e->y_bytes * b->n));
+    const ru_eval_stage *stage = &e->stage;
+    int64_t batch = b->position / e->main.n;
+    bool tail = s == &e->tail;
+    if (s->step.x[0].v != 0) {
+        memcpy(ru_exe_input(s->exe, s->step.x[0]), b->fields[0], (size_t)(e->x_bytes * b->n));
+    }
+    if (s->step.y[0].v != 0) {
+        memcpy(ru_exe_input(s->exe, s->step.y[0]), b->fields[1], (size_t)(e->y_bytes * b->n));
+    }
+    RU_TRY(stage->take != NULL ? stage->take(stage->self, batch, tail, s->exe) : RU_OK);
     RU_TRY(ru_exe_run(s->exe, &(ru_run_args){.sample_offset = b->position}, err));
+    RU_TRY(stage->give != NULL ? stage->give(stage->self, batch, tail, s->exe) : RU_OK);
+    if (s->step.loss.v == 0) {
+        return RU_OK;
+    }
     double loss = (double)*(const float *)ru_exe_output(s->exe, s->step.loss);
     double weight = (double)b->n;
     if (s->step.correct.v != 0) {
@@ -224,13 +262,13 @@ ru_status ru_eval_metrics(ru_eval *e, const ru_eval_sums *at, ru_metrics *out, r
     return metrics_from(e, &all, out, err);
 }
 
-/* false: no further one is to be run, or `st` says what went wrong. */
-static bool run_next(ru_eval *e, ru_stream *stream, const ru_eval_part *p, ru_status *st,
+/* Batch k. false: no further one is to be run, or `st` says what went wrong. */
+static bool run_next(ru_eval *e, ru_stream *stream, int64_t k, const ru_eval_part *p, ru_status *st,
                      ru_err *err)
 {
-    ru_batch b = {0};
+    ru_batch b = {.position = k * e->main.n, .n = samples_of(e, k)};
     ru_eval_sums sums = {0};
-    *st = ru_stream_next(stream, &b, err);
+    *st = stream != NULL ? ru_stream_next(stream, &b, err) : RU_OK;
     if (*st != RU_OK || b.n == 0) {
         return false;
     }
@@ -254,7 +292,7 @@ static bool run_next(ru_eval *e, ru_stream *stream, const ru_eval_part *p, ru_st
 
 ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *p, ru_err *err)
 {
-    ru_stream *stream;
+    ru_stream *stream = NULL;
     ru_stream_options so = {.batch = e->main.n,
                             .start = p->first * e->main.n,
                             .epochs = 1,
@@ -264,10 +302,10 @@ ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *p, ru_err *err)
     if (p->first >= p->end) {
         return RU_OK;
     }
-    RU_TRY(ru_stream_open(e->data, &so, &stream, err));
+    RU_TRY(reads(e) ? ru_stream_open(e->data, &so, &stream, err) : RU_OK);
     ru_status st = RU_OK;
     for (int64_t k = p->first; k < p->end && (p->stop == NULL || !p->stop(p->self)); k++) {
-        if (!run_next(e, stream, p, &st, err)) {
+        if (!run_next(e, stream, k, p, &st, err)) {
             break;
         }
     }
@@ -284,7 +322,8 @@ static void add_batch(void *self, int64_t batch, const ru_eval_sums *sums)
 ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err)
 {
     ru_eval_sums all = {0};
-    const ru_eval_part p = {.end = ru_eval_batches(e), .done = add_batch, .self = &all};
+    const ru_eval_part p = {
+        .end = ru_eval_batches(e), .whole = e->stage.take != NULL, .done = add_batch, .self = &all};
     RU_TRY(ru_eval_run_part(e, &p, err));
     return metrics_from(e, &all, out, err);
 }

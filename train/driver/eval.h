@@ -9,6 +9,17 @@
 
 typedef struct ru_eval ru_eval;
 
+/* A stage of an evaluation whose batches go through several processes (ru_stages_build_eval).
+ * Around each run, in the order of the batches, `take` fills the inputs that other stages make, and
+ * `give` takes what leaves. A stop signal does not end it, because the others would wait:
+ * `take` and `give` do, with RU_E_CANCELLED. */
+typedef struct ru_eval_stage {
+    const ru_step_graph *step[2]; /* of a batch, and of the last one where that is shorter */
+    ru_status (*take)(void *self, int64_t batch, bool tail, ru_exe *e);
+    ru_status (*give)(void *self, int64_t batch, bool tail, ru_exe *e);
+    void *self;
+} ru_eval_stage;
+
 typedef struct ru_eval_options {
     int64_t batch; /* at most so many samples at once */
     double label_smoothing;
@@ -17,7 +28,13 @@ typedef struct ru_eval_options {
     const char *const
         *figures; /* [n_figures] computed too (train/driver/scores.h); view until close */
     uint32_t n_figures;
+    const ru_eval_stage *stage; /* NULL: the whole model */
 } ru_eval_options;
+
+/* Most samples at once, as the job says. */
+int64_t ru_eval_batch(const ru_job *job);
+/* Of `count` samples, at least 1: those of a batch, and those of a last shorter one (0: none). */
+void ru_eval_sizes(int64_t count, int64_t batch, int64_t size[2]);
 
 /* Prepare the evaluation of `m` on `data` (view, until close). A last short batch, if there is one,
  * runs in an executable of its own size. Lives in `arena`. Errors: RU_E_CONFIG names a figure that
@@ -63,9 +80,9 @@ RU_MUST_USE ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *part, ru_
 RU_MUST_USE ru_status ru_eval_metrics(ru_eval *e, const ru_eval_sums *at, ru_metrics *out,
                                       ru_err *err);
 
-/* All of it. Metrics: loss, and accuracy (share of rows hit) for class and binary losses,
- * perplexity for next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED
- * when a stop signal came. */
+/* All of it; of a stage without the loss the metrics say nothing. Metrics: loss, and accuracy
+ * (share of rows hit) for class and binary losses, perplexity for next_token, mse for mse. Errors:
+ * those of the data and of kernels; RU_E_CANCELLED when a stop signal came. */
 RU_MUST_USE ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err);
 
 #endif

@@ -127,7 +127,9 @@ void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_optio
 /* class_weights.c. Errors: RU_E_CONFIG, those of the data. */
 RU_MUST_USE ru_status rui_trainer_class_weights(rui_trainer *t, ru_err *err);
 ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err); /* RU_E_MEM, with advice */
-RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
+/* stage: of the model; NULL: all of it. */
+RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo,
+                                            const ru_eval_stage *stage, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
 /* `after_step`: of what was told before, this stays (when append). */
 RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step,

@@ -146,15 +146,16 @@ void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_optio
     };
 }
 
-ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, ru_err *err)
+ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options,
+                                const ru_eval_stage *stage, ru_err *err)
 {
     const ru_job_train *j = &t->job->train;
     ru_exe_options eo = *options;
-    int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
     eo.autotune = false; /* runs once an epoch */
     const char *metric = ru_job_metric(t->job, t->model.loss);
     t->best = (ru_best){.metric = metric, .more = ru_metric_more(metric), .least = j->min_delta};
-    ru_eval_options o = {.batch = batch, .exe = eo, .readers = t->job->data.threads};
+    ru_eval_options o = {
+        .batch = ru_eval_batch(t->job), .exe = eo, .readers = t->job->data.threads, .stage = stage};
     RU_TRY(ru_job_figures(t->job, t->arena, &o.figures, &o.n_figures, err));
     return ru_eval_open(&t->model, t->test_set, &o, t->arena, &t->eval, err);
 }

@@ -217,7 +217,7 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     ru_exe_options eo;
     rui_trainer_options(t, &so, &eo);
     RU_TRY(ru_step_build(&t->model.train, &so, w->arena, &t->step, err));
-    RU_TRY(t->test_set != NULL ? rui_trainer_eval_open(t, &eo, err) : RU_OK);
+    RU_TRY(t->test_set != NULL ? rui_trainer_eval_open(t, &eo, NULL, err) : RU_OK);
     RU_TRY(rui_trainer_ckpt(t, false, err));
     ru_ckpt_source(t->ckpt, read_state, w);
     rui_pipe_save_where(w);
