@@ -7,6 +7,7 @@
 #include "exec/pool.h"
 #include "exec/together.h"
 #include "store/world_file.h"
+#include "train/driver/eval.h"
 #include "train/pipe/meter.h"
 #include "train/pipe/profile.h"
 
@@ -37,6 +38,10 @@ ru_status rui_meter_open(rui_meter *m, ru_err *err)
                               .share_of = t->batch,
                               .x = facts.x,
                               .y = facts.y};
+    const ru_job_data *data = &m->job->data;
+    int64_t most = ru_eval_batch(m->job); /* as the trainer does */
+    bool few = data->test_count > 0 && data->test_count < most && !(data->validation > 0);
+    m->eval_n = !ru_job_has_test(m->job) ? 0 : few ? data->test_count : most;
     return RU_OK;
 }
 
@@ -255,12 +260,9 @@ rui_meter_memory rui_meter_count(const ru_exe *e)
 rui_meter_memory rui_meter_eval(const rui_meter *m)
 {
     const ru_job_train *t = &m->job->train;
-    const ru_job_data *d = &m->job->data;
-    int64_t most = t->eval_batch != 0 ? t->eval_batch : t->batch < 256 ? t->batch : 256;
-    bool few = d->test_count > 0 && d->test_count < most && !(d->validation > 0);
     const ru_step_options so = {.loss = m->so.loss,
                                 .label_smoothing = t->label_smoothing,
-                                .batch = few ? d->test_count : most, /* as the trainer does */
+                                .batch = m->eval_n,
                                 .x = m->so.x,
                                 .y = m->so.y};
     const ru_exe_options eo = {.device = (ru_device_kind)t->device,
@@ -270,7 +272,7 @@ rui_meter_memory rui_meter_eval(const rui_meter *m)
     ru_exe *e;
     ru_exe_stats b;
     ru_err ignored;
-    if (!ru_job_has_test(m->job) ||
+    if (m->eval_n == 0 ||
         ru_step_build_eval(&m->model.infer, &so, m->arena, &step, &ignored) != RU_OK ||
         ru_exe_open(&step.graph, &eo, &e, &ignored) != RU_OK) {
         return (rui_meter_memory){0};

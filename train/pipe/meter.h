@@ -22,6 +22,7 @@ typedef struct rui_meter {
     ru_stages stages;
     const ru_profile_model *facts; /* times are predicted from them; NULL: measured */
     double cores;                  /* of a worker, by these facts; 0: not known */
+    int64_t eval_n;                /* samples of an evaluation at once; 0: there is none */
 } rui_meter;
 
 /* Of `job`, `arena` and `threads`. Errors: those of data and model. */
@@ -60,8 +61,9 @@ typedef struct rui_meter_memory {
     int64_t state, step, grads; /* what stays; what a step needs, gradients among it; those alone */
 } rui_meter_memory;
 rui_meter_memory rui_meter_count(const ru_exe *e);
-/* Of the evaluation of whoever leads: `state` is the whole model's, which nobody shares with it if
- * it has a part. All 0: the job has no test data, or cannot evaluate (it says so when it starts).
+/* Of the evaluation of who has the whole model: `state` is the whole model's, which nobody shares
+ * with it if it has a part. All 0: the job has no test data, or cannot evaluate (it says so when it
+ * starts).
  */
 rui_meter_memory rui_meter_eval(const rui_meter *m);
 /* Of places for the states that a stage with so many bytes sends before an evaluation or a

@@ -1,6 +1,7 @@
 #include "train/pipe/ways.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "plan/cut/place.h"
 #include "train/pipe/meter.h"
@@ -84,6 +85,38 @@ static bool is_enough(int64_t memory_bytes, int64_t needed)
     return needed >= 0 && (memory_bytes == 0 || needed <= memory_bytes);
 }
 
+/* Of who evaluates each stage: its part of the inference form, and pieces on their way. Where that
+ * cannot be cut so, the last one has the whole model. */
+static ru_status eval_bytes(const ru_ways *w, const ru_pipe_choice *c, const ru_stages *step,
+                            int64_t *bytes, ru_err *err)
+{
+    const rui_meter *m = w->meter;
+    const ru_job_train *t = &m->job->train;
+    const ru_step_options so = {.loss = m->so.loss, .batch = m->eval_n, .x = m->so.x, .y = m->so.y};
+    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
+                               .precision = (ru_precision)t->precision,
+                               .threads = m->threads};
+    ru_stages s;
+    ru_err ignored = {0};
+    memset(bytes, 0, step->n * sizeof *bytes);
+    if (w->eval_bytes == 0) {
+        return RU_OK;
+    }
+    if (ru_stages_build_eval(&m->model.infer, &so, c->cut, c->n_cut, step, m->arena, &s,
+                             &ignored) != RU_OK) {
+        bytes[step->n - 1] = w->eval_bytes;
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < s.n; k++) {
+        ru_exe *e;
+        RU_TRY(ru_exe_open(&s.at[k].step.graph, &eo, &e, err));
+        rui_meter_memory x = rui_meter_count(e);
+        ru_exe_close(e);
+        bytes[k] = x.state + x.step + piece_bytes(&s, k, 2);
+    }
+    return RU_OK;
+}
+
 /* Of the stage that needs most with this cut. */
 static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_schedule schedule,
                            int64_t *most, ru_err *err)
@@ -93,6 +126,7 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
     const ru_pipe_shape shape = {
         .schedule = schedule, .n = n, .micro = w->layers.micro, .workers = workers};
     int64_t sent = 0; /* places of messages with states at who leads */
+    int64_t eval[RU_STAGES_MAX];
     ru_stages s;
     RU_CHECK(n > 1 && n <= RU_STAGES_MAX);
     RU_TRY(ru_stages_build(&m->model.train, &m->so, c->cut, c->n_cut, m->arena, &s, err));
@@ -106,6 +140,7 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
     while (ahead < least) {
         ahead *= 2;
     }
+    RU_TRY(eval_bytes(w, c, &s, eval, err));
     *most = 0;
     for (uint32_t k = 0; k < n; k++) { /* the last one leads */
         rui_meter_memory x;
@@ -123,7 +158,7 @@ static ru_status cut_bytes(const ru_ways *w, const ru_pipe_choice *c, ru_pipe_sc
                       2 * (workers[k] - 1) * params + piece_bytes(&s, k, ahead);
         int64_t message = rui_meter_message_bytes(x.state);
         sent += message;
-        sum += k + 1 < n ? message : w->eval_bytes + sent - message;
+        sum += eval[k] + (k + 1 < n ? message : sent - message);
         *most = sum > *most ? sum : *most;
     }
     return RU_OK;

@@ -27,7 +27,7 @@ typedef struct ru_way {
     uint32_t workers;
     double step_s;
     int64_t memory_bytes; /* of the worker that needs most: what its executables and pieces on their
-                             way plan, of who leads with the evaluation, and data parallel with the
+                             way plan, with its part of the evaluation, and data parallel with the
                              copy for a checkpoint; -1: more than is free here */
     double net_bytes;     /* sent by all in a step */
     bool same;            /* the job's own step, and its schedule: auto may take it */
@@ -42,7 +42,7 @@ typedef struct ru_ways {
     struct rui_meter *meter;
     struct rui_units *units; /* NULL: nothing is placed */
     ru_pipe_layers layers;
-    int64_t eval_bytes, eval_state_bytes; /* of who evaluates: all, and its state alone */
+    int64_t eval_bytes, eval_state_bytes; /* of an evaluation alone, and its state */
     const char *no_pipeline, *no_placed;  /* why none is compared; NULL: it is */
 } ru_ways;
 
