@@ -150,7 +150,7 @@ train: {$train, optimizer: {adam: {lr: 0.001}}}
 JOB
 train wide wide-one
 pipe wide wide-2 2 'cut: [fc2]'
-pipe wide wide-disk 2 'cut: [fc2]' --set train.memory=80MB
+pipe wide wide-disk 2 'cut: [fc2]' --set train.memory=60MB
 grep -q 'stage 2 has no memory for the copy of the whole state, .* stands on the disk of the run' wide-disk.log || fail "nobody says where the copy is: $(cat wide-disk.log)"
 for run in wide-2 wide-disk; do
     told wide-one >a.txt

@@ -341,6 +341,21 @@ static void put_piece(rui_pipe_worker *w, uint32_t from, uint32_t to, const ru_s
              bytes);
 }
 
+/* Of an evaluation, while nothing else is on its way. */
+static void put_eval(rui_pipe_worker *w)
+{
+    rui_pipe_eval *v = &w->plan.eval;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(v->at); k++) {
+        v->first[k] = w->n_links;
+        for (uint32_t i = 0; i < v->at[k].n_edges; i++) {
+            const ru_stage_edge *e = &v->at[k].edges[i];
+            const ru_pipe_link l = {.from = rui_pipe_eval_seat(w, e->from),
+                                    .to = rui_pipe_eval_seat(w, e->to)};
+            put_link(w, &l, ru_type_bytes(&e->type));
+        }
+    }
+}
+
 /* Pieces leave before sums, sums before states. Replicas a and b have a micro-batch in common where
  * some j is a mod one number of workers and b mod the other. */
 static void put_links(rui_pipe_worker *w)
@@ -392,6 +407,7 @@ static void put_links(rui_pipe_worker *w)
         ru_pipe_link l = {.from = first[s->n - 1] + r, .to = w->seats.n - 1, .rank = 1};
         put_link(w, &l, RUI_PIPE_FIGURES_BYTES);
     }
+    put_eval(w);
     w->plan.state = w->n_links;
     for (uint32_t k = 0; k < s->n; k++) {
         bool leads = workers[k] > 1 && k + 1 == s->n; /* one of them: it has the state */
@@ -411,7 +427,8 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
 {
     const ru_stages *s = &w->stages;
     const uint32_t *workers = w->seats.workers;
-    uint64_t n = s->n + 3 * w->seats.n;
+    const rui_pipe_eval *v = &w->plan.eval;
+    uint64_t n = s->n + 3 * w->seats.n + v->at[0].n_edges + v->at[1].n_edges;
     for (uint32_t k = 0; k < s->n; k++) {
         n += workers[k] + (workers[k] > 1 ? workers[k] * workers[k] : 0);
     }
@@ -429,6 +446,7 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
                               .lead = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
                               .news = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
                               .sum = RU_NEW(w->arena, uint32_t, s->n),
+                              .eval = *v,
                               .bytes = RU_NEW(w->arena, int64_t, n)};
     if (w->links == NULL || w->plan.edge == NULL || w->plan.lead == NULL || w->plan.news == NULL ||
         w->plan.sum == NULL || w->plan.bytes == NULL) {
@@ -563,6 +581,7 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
     }
     RU_TRY(list_seats(w, err));
     RU_TRY(list_states(w, err));
+    RU_TRY(rui_pipe_eval_cut(w, err));
     return list_links(w, err);
 }
 

@@ -4,8 +4,8 @@
  *   loop thread     a live process (host/shell.h) with the pipeline's part (train/pipe/pipe.h)
  *   compute thread  its stage: parts of a step in their fixed order, what crosses, the update
  *
- * The worker that leads has the last stage: it knows the loss, tells what happened, evaluates and
- * saves. For that the others send it their state.
+ * The worker that leads has the last stage: it knows the loss, tells what happened and saves, for
+ * which the others send it their state. An evaluation goes forward through the stages.
  *
  * Thread: main, which becomes the loop thread. */
 #ifndef RU_TRAIN_WORKER_WORKER_PIPE_H

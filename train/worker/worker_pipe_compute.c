@@ -375,6 +375,7 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
     RU_TRY(rui_news_open(w, err));
     size_sums(w);
     RU_TRY(rui_flows_open(w, err));
+    RU_TRY(rui_pipe_eval_open(w, err));
     return rui_pipe_check_memory(w, err);
 }
 
@@ -660,49 +661,31 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
     return leads(w) ? RU_OK : hear(w, d);
 }
 
-/* Piece `k` of the states of a stage, at `to`. */
-static ru_status read_piece(rui_pipe_worker *w, uint32_t stage, uint32_t k, uint8_t *to,
-                            ru_err *err)
+/* This worker's stage of an evaluation; the leader has the metrics, or says that a stop ends it. */
+static ru_status judge(rui_pipe_worker *w, ru_err *err)
 {
-    int64_t at = (int64_t)k * RU_STAGE_PIECE_BYTES, n = rui_pipe_piece_bytes(w, stage, k);
-    memset(to, 0, (size_t)w->plan.bytes[w->plan.state + stage]); /* also gaps, and the end */
-    for (uint32_t i = 0; i < w->n_states; i++) {
-        const rui_pipe_state *s = &w->states[i];
-        int64_t from = 0, bytes = s->stage == stage ? rui_pipe_overlap(s, at, n, &from) : 0;
-        RU_TRY(bytes > 0 ? ru_exe_state_read_part(rui_pipe_own(w, stage)->home, s->value, from,
-                                                  bytes, to + s->offset + from - at, err)
-                         : RU_OK);
-    }
+    ru_metrics none;
+    ru_time begun = ru_clock_now();
+    ru_status st = rui_pipe_eval_run(w, &none, err);
+    RU_TRY(st != RU_E_CANCELLED ? st : RU_OK); /* if the job is over, what follows says so */
+    ru_rec_span(w->t.recorder, w->t.names.eval, begun.ns, ru_clock_now().ns, w->t.step_done);
     return RU_OK;
 }
 
-/* All states of this worker, to the leader, by stage, as it takes them. */
-static ru_status send_states(rui_pipe_worker *w, ru_err *err)
-{
-    void *place;
-    for (uint32_t stage = 0; stage < w->stages.n; stage++) {
-        uint32_t link = w->plan.state + stage, pieces = rui_pipe_pieces(w, stage);
-        for (uint32_t k = 0; k < pieces && rui_pipe_own(w, stage) != NULL; k++) {
-            uint32_t number = w->saves * pieces + k;
-            RU_TRY(rui_flow_place(w, link, number, &place));
-            RU_TRY(read_piece(w, stage, k, place, err));
-            rui_flow_go(w, link, number);
-        }
-    }
-    w->saves++;
-    return RU_OK;
-}
-
-/* What the leader decided: the states, and whether there is another step. */
+/* What the leader decided: the states, an evaluation, and whether there is another step. After an
+ * evaluation it may want the states. */
 static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *over, ru_err *err)
 {
     rui_pipe_decision next = *d;
     if (leads(w)) {
         return rui_pipe_saved(w, d, over, err);
     }
-    bool sends = (d->flags & (RUI_PIPE_SAVE | RUI_PIPE_FAR)) != 0 && rui_pipe_gives(w);
-    RU_TRY(sends ? send_states(w, err) : RU_OK);
-    RU_TRY((d->flags & RUI_PIPE_WAIT) != 0 ? hear(w, &next) : RU_OK);
+    RU_TRY(rui_pipe_send_states(w, d->flags, err));
+    RU_TRY((d->flags & RUI_PIPE_EVAL) != 0 && w->t.eval != NULL ? judge(w, err) : RU_OK);
+    if ((d->flags & RUI_PIPE_WAIT) != 0) {
+        RU_TRY(hear(w, &next));
+        RU_TRY(rui_pipe_send_states(w, next.flags, err));
+    }
     *over = (next.flags & RUI_PIPE_OVER) != 0;
     return RU_OK;
 }
@@ -725,6 +708,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     }
     RU_TRY(rui_news_give(w, (uint32_t)(step - w->first_step), err));
     bool drained = w->course.on && w->course.limit == step + 1; /* states come behind them */
+    drained = drained || (d.flags & RUI_PIPE_EVAL) != 0;
     RU_TRY(drained ? rui_news_take(w, (uint32_t)(step + 1 - w->first_step), err) : RU_OK);
     w->at = w->parts;
     t->batch = t->job->train.batch;

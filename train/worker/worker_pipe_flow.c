@@ -108,7 +108,9 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
         rui_flow *f = &w->flows[k];
         bool state = k >= w->plan.state && k < w->plan.fill;
         bool some = state && rui_pipe_pieces(w, k - w->plan.state) > 1;
-        uint32_t ahead = k < w->plan.sums ? most : some ? 2 : 1;
+        bool eval =
+            k >= w->plan.eval.first[0] && k < w->plan.eval.first[1]; /* not the last batch */
+        uint32_t ahead = k < w->plan.sums ? most : some || eval ? 2 : 1;
         places += ahead;
         if (places > RUI_PIPE_EVENTS_MAX / 2) {
             return RU_FAIL(err, RU_E_LIMIT,
@@ -142,7 +144,8 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
 int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states)
 {
     int64_t sum = 0; /* behind the states are those that are gone before the first step */
-    uint32_t from = states ? w->plan.state : 0, to = states ? w->plan.fill : w->plan.state;
+    uint32_t evals = w->plan.eval.first[0];
+    uint32_t from = states ? evals : 0, to = states ? w->plan.fill : evals;
     for (uint32_t k = from; k < to; k++) {
         sum += w->flows[k].lent ? 0 : w->flows[k].bytes * w->flows[k].ahead;
     }
@@ -186,19 +189,27 @@ static void say_slow(const rui_pipe_worker *w, uint32_t link, int64_t waited_ns)
            place_at(w, in ? l->from : l->to));
 }
 
+/* Is nobody going to wait for it? An evaluation is followed by a decision, which comes before its
+ * end where somebody asked for a stop. */
+static bool is_over(const rui_pipe_worker *w)
+{
+    const rui_pipe_told *t = &w->told;
+    return t->over || (w->counts.judges && (t->stop || t->n_heard < t->n_decided));
+}
+
 /* Until the place is free, or full. */
 static ru_status await(rui_pipe_worker *w, uint32_t link, uint32_t number)
 {
     const rui_flow *f = &w->flows[link];
     ru_time begun = {0};
     ru_mutex_lock(&w->lock);
-    while (f->busy[number % f->ahead] != 0 && !w->told.over) {
+    while (f->busy[number % f->ahead] != 0 && !is_over(w)) {
         begun = begun.ns == 0 ? ru_clock_now() : begun;
         if (!ru_cond_wait_for(&w->changed, &w->lock, SLOW_NS)) {
             say_slow(w, link, ru_time_since(ru_clock_now(), begun));
         }
     }
-    bool over = w->told.over;
+    bool over = is_over(w);
     ru_mutex_unlock(&w->lock);
     if (begun.ns != 0) {
         ru_time now = ru_clock_now();
@@ -265,5 +276,42 @@ ru_status rui_flows_release(rui_pipe_worker *w)
             rui_flow_go(w, link, number);
         }
     }
+    return RU_OK;
+}
+
+/* -- states of this worker --------------------------------------------------------------------- */
+
+/* Piece `k` of the states of a stage, at `to`. */
+static ru_status read_piece(rui_pipe_worker *w, uint32_t stage, uint32_t k, uint8_t *to,
+                            ru_err *err)
+{
+    int64_t at = (int64_t)k * RU_STAGE_PIECE_BYTES, n = rui_pipe_piece_bytes(w, stage, k);
+    memset(to, 0, (size_t)w->plan.bytes[w->plan.state + stage]); /* also gaps, and the end */
+    for (uint32_t i = 0; i < w->n_states; i++) {
+        const rui_pipe_state *s = &w->states[i];
+        int64_t from = 0, bytes = s->stage == stage ? rui_pipe_overlap(s, at, n, &from) : 0;
+        RU_TRY(bytes > 0 ? ru_exe_state_read_part(rui_pipe_own(w, stage)->home, s->value, from,
+                                                  bytes, to + s->offset + from - at, err)
+                         : RU_OK);
+    }
+    return RU_OK;
+}
+
+ru_status rui_pipe_send_states(rui_pipe_worker *w, uint32_t flags, ru_err *err)
+{
+    void *place;
+    if ((flags & (RUI_PIPE_SAVE | RUI_PIPE_FAR)) == 0 || !rui_pipe_gives(w)) {
+        return RU_OK;
+    }
+    for (uint32_t stage = 0; stage < w->stages.n; stage++) {
+        uint32_t link = w->plan.state + stage, pieces = rui_pipe_pieces(w, stage);
+        for (uint32_t k = 0; k < pieces && rui_pipe_own(w, stage) != NULL; k++) {
+            uint32_t number = w->counts.saves * pieces + k;
+            RU_TRY(rui_flow_place(w, link, number, &place));
+            RU_TRY(read_piece(w, stage, k, place, err));
+            rui_flow_go(w, link, number);
+        }
+    }
+    w->counts.saves++;
     return RU_OK;
 }

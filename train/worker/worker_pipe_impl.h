@@ -6,6 +6,7 @@
  *   worker_pipe_memory.c    compute thread: what executables plan, and train.recompute
  *   worker_pipe_sum.c       compute thread: sums of the workers of a stage
  *   worker_pipe_news.c      compute thread: parameters that several stages have
+ *   worker_pipe_eval.c      compute thread: evaluation, forward through the stages
  *   worker_pipe_sets.c      compute thread: copies of the state, for who goes on after a loss
  *   worker_pipe_lead.c      compute thread of the leader: reports, evaluation, checkpoints
  *
@@ -36,6 +37,7 @@ enum {
     RUI_PIPE_DRAIN = 8, /* of a schedule that flows on: the stages drain some steps later */
     RUI_PIPE_SET = 16,  /* all copy their state */
     RUI_PIPE_FAR = 32,  /* ... all send it to the leader, which copies it */
+    RUI_PIPE_EVAL = 64, /* behind that: an evaluation */
 };
 
 typedef struct rui_pipe_decision {
@@ -83,9 +85,18 @@ typedef struct rui_pipe_part {
     const void **made; /* [n_exes, n_stats] statistics of the last forward part */
 } rui_pipe_part;
 
+/* Evaluation through the stages. */
+typedef struct rui_pipe_eval {
+    ru_stages at[2];   /* of a batch, and of the last one where that is shorter; n 0: none */
+    uint32_t first[2]; /* link of the first edge of each; those of the others follow */
+    uint32_t batches;  /* of the first size */
+    const char *alone; /* why the leader evaluates the whole model; NULL: there is nothing to say */
+} rui_pipe_eval;
+
 /* Links between seats: of each edge by the replicas of both stages, forward and back; of each stage
  * with several workers, from each to each, their sums of gradients; of a parameter that several
- * stages have its new values, to each worker of the other stage; of each stage its state. */
+ * stages have its new values, to each worker of the other stage; of each edge of an evaluation; of
+ * each stage its state. */
 typedef struct rui_pipe_plan {
     uint32_t *edge; /* [n_edges] its first link */
     uint32_t *lead; /* [n_edges] that over which its value comes, for several parts of a device */
@@ -94,11 +105,12 @@ typedef struct rui_pipe_plan {
     uint32_t sums;  /* the first of all of them */
     uint32_t norm;  /* of train.clip_norm: of each seat but the leader's, to the leader and back */
     uint32_t figures; /* of the last stage's other workers, to the leader */
-    uint32_t state;   /* of stage 0 */
-    uint32_t fill;    /* of the first worker: the state with which it begins */
-    int64_t *bytes;   /* [n_links] of a piece; 0: unused */
-    int64_t memory;   /* that steps need, with what was there before */
-    bool on_disk;     /* the leader's copy for a checkpoint is */
+    rui_pipe_eval eval;
+    uint32_t state; /* of stage 0 */
+    uint32_t fill;  /* of the first worker: the state with which it begins */
+    int64_t *bytes; /* [n_links] of a piece; 0: unused */
+    int64_t memory; /* that steps need, with what was there before */
+    bool on_disk;   /* the leader's copy for a checkpoint is */
 } rui_pipe_plan;
 
 /* The micro-batch under way. */
@@ -165,6 +177,13 @@ typedef struct rui_pipe_names {
     uint16_t forward, backward, update;
 } rui_pipe_names;
 
+/* So far. */
+typedef struct rui_pipe_counts {
+    uint32_t saves; /* messages with states */
+    uint32_t evals;
+    bool judges; /* one is under way */
+} rui_pipe_counts;
+
 /* What the threads tell each other. */
 typedef struct rui_pipe_told {
     bool viewed, go; /* the stages have their workers; all are ready */
@@ -219,7 +238,7 @@ typedef struct rui_pipe_worker {
     ru_stream *stream;
     rui_flow *flows; /* [n_links] */
     void *news;      /* of a parameter that two parts here have */
-    uint32_t saves;
+    rui_pipe_counts counts;
     rui_pipe_sets sets;
     int64_t waited_ns; /* in the step under way */
     rui_pipe_names names;
@@ -235,11 +254,12 @@ typedef struct rui_pipe_worker {
 
 /* worker_pipe_flow.c: compute thread */
 RU_MUST_USE ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err);
-/* Of pieces, or of the messages with states, which nothing touches before the first is sent. */
+/* Of pieces, or of the messages with states and the pieces of evaluations, which nothing touches
+ * before the first is sent. */
 int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states);
 void rui_flows_close(rui_pipe_worker *w);
 /* A piece leaves: copied, or from where it is, until rui_flows_sent. RU_E_CANCELLED: the job is
- * over. */
+ * over, or the evaluation under way. */
 RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, void *data);
 /* Wait for the place of a piece: free, where it leaves, or with what came; until rui_flow_go. */
 RU_MUST_USE ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t number,
@@ -266,6 +286,10 @@ uint32_t rui_pipe_pieces(const rui_pipe_worker *w, uint32_t stage);
 int64_t rui_pipe_piece_bytes(const rui_pipe_worker *w, uint32_t stage, uint32_t k);
 /* The bytes of a state that are in the piece at `at`; *from: where in the state. 0: none. */
 int64_t rui_pipe_overlap(const rui_pipe_state *s, int64_t at, int64_t n, int64_t *from);
+
+/* All states of this worker, to the leader, by stage, as it takes them, if a decision with these
+ * flags wants them. */
+RU_MUST_USE ru_status rui_pipe_send_states(rui_pipe_worker *w, uint32_t flags, ru_err *err);
 
 /* Micro-batches that a worker of a stage has in flight. */
 uint32_t rui_pipe_ahead(const rui_pipe_worker *w, uint32_t stage);
@@ -313,6 +337,19 @@ RU_MUST_USE ru_status rui_news_give(rui_pipe_worker *w, uint32_t round, ru_err *
 /* Those of all steps before `round` that were not taken yet. */
 RU_MUST_USE ru_status rui_news_take(rui_pipe_worker *w, uint32_t round, ru_err *err);
 
+/* worker_pipe_eval.c. How an evaluation is cut, before links are listed: main, before the threads
+ * run. */
+RU_MUST_USE ru_status rui_pipe_eval_cut(rui_pipe_worker *w, ru_err *err);
+/* Who evaluates a stage: of the last one the leader, of others the first worker. */
+uint32_t rui_pipe_eval_seat(const rui_pipe_worker *w, uint32_t stage);
+/* Compute thread. What this worker evaluates: its stage, the leader the whole model where it does
+ * so alone, or nothing. */
+RU_MUST_USE ru_status rui_pipe_eval_open(rui_pipe_worker *w, ru_err *err);
+/* Its stage, with its newest weights; metrics: the leader's. RU_E_CANCELLED: the job is over, or a
+ * stop ends the evaluation, which the leader heard, or the others by a decision. */
+RU_MUST_USE ru_status rui_pipe_eval_run(rui_pipe_worker *w, ru_metrics *out, ru_err *err);
+int64_t rui_pipe_eval_bytes(const rui_pipe_worker *w); /* of its executables */
+
 /* worker_pipe_sets.c. Those that the launcher keeps; what this process goes on from, if it is newer
  * than the newest checkpoint: main, before the threads run. */
 RU_MUST_USE ru_status rui_sets_open(rui_pipe_worker *w, ru_err *err);
@@ -340,7 +377,7 @@ RU_MUST_USE ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double l
                                       rui_pipe_decision *out, ru_err *err);
 /* The step is done: its report. */
 RU_MUST_USE ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err *err);
-/* The states of all are here: evaluate, save, finish, as decided; *over: no further step. */
+/* Take the states of all, evaluate, save, finish, as decided; *over: no further step. */
 RU_MUST_USE ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *over,
                                      ru_err *err);
 

@@ -65,13 +65,13 @@ static ru_status gather(rui_pipe_worker *w, ru_err *err)
     for (uint32_t stage = 0; stage < w->stages.n; stage++) {
         uint32_t link = w->plan.state + stage, pieces = rui_pipe_pieces(w, stage);
         for (uint32_t k = 0; k < pieces && rui_pipe_own(w, stage) == NULL; k++) {
-            uint32_t number = w->saves * pieces + k;
+            uint32_t number = w->counts.saves * pieces + k;
             RU_TRY(rui_flow_place(w, link, number, &piece));
             RU_TRY(keep_piece(w, stage, k, piece, err));
             rui_flow_go(w, link, number);
         }
     }
-    w->saves++;
+    w->counts.saves++;
     return RU_OK;
 }
 
@@ -217,7 +217,6 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     ru_exe_options eo;
     rui_trainer_options(t, &so, &eo);
     RU_TRY(ru_step_build(&t->model.train, &so, w->arena, &t->step, err));
-    RU_TRY(t->test_set != NULL ? rui_trainer_eval_open(t, &eo, NULL, err) : RU_OK);
     RU_TRY(rui_trainer_ckpt(t, false, err));
     ru_ckpt_source(t->ckpt, read_state, w);
     rui_pipe_save_where(w);
@@ -238,6 +237,10 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     } else {
         say_stages(w);
     }
+    if (w->plan.eval.alone != NULL) {
+        ru_run_report_say(t->report, "the last stage evaluates the whole model by itself: %s",
+                          w->plan.eval.alone);
+    }
     return RU_OK;
 }
 
@@ -256,6 +259,12 @@ static bool stop_asked(rui_pipe_worker *w)
     return stop;
 }
 
+/* Does the leader evaluate the whole model? For that it takes the states of the others. */
+static bool is_whole(const rui_pipe_worker *w)
+{
+    return w->plan.eval.at[0].n == 0;
+}
+
 ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *out,
                           ru_err *err)
 {
@@ -268,18 +277,20 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
     int64_t every = t->job->checkpoint.every_ns;
     bool save =
         every > 0 && ru_time_since(ru_clock_now(), t->saved) >= every && !ru_ckpt_busy(t->ckpt);
+    bool states = is_whole(w) || save || t->job->checkpoint.keep_best; /* before it evaluates */
     *out = (rui_pipe_decision){.step = step + 1};
     if (w->course.on && w->course.limit != step + 1) { /* others are ahead */
         bool ask = (stop || save) && w->course.limit == INT64_MAX;
         out->flags = ask ? RUI_PIPE_DRAIN : 0;
     } else if (last || stop) {
         out->flags = RUI_PIPE_SAVE | RUI_PIPE_OVER;
+        out->flags |= last && t->eval != NULL ? RUI_PIPE_EVAL : 0;
     } else if (eval) {
-        out->flags = RUI_PIPE_SAVE | RUI_PIPE_WAIT;
+        out->flags = RUI_PIPE_EVAL | RUI_PIPE_WAIT | (states ? RUI_PIPE_SAVE : 0);
     } else if (save) {
         out->flags = RUI_PIPE_SAVE;
     }
-    bool drained = !w->course.on || (out->flags & RUI_PIPE_SAVE) != 0;
+    bool drained = !w->course.on || (out->flags & (RUI_PIPE_SAVE | RUI_PIPE_EVAL)) != 0;
     bool writes = w->opt->far && ru_ckpt_busy(t->ckpt); /* from the copy that others fill */
     out->flags |= drained && !last && !stop && !writes && rui_sets_due(w)
                       ? (uint32_t)(w->opt->far ? RUI_PIPE_FAR : RUI_PIPE_SET)
@@ -302,7 +313,7 @@ ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err
     return rui_trainer_report_step(t, &s, err);
 }
 
-/* A state of this worker, or of the copy, into the evaluation. */
+/* A state of this worker, or of the copy, into the evaluation of the whole model. */
 static ru_status put_eval(rui_pipe_worker *w, ru_exe *e, ru_value_id v, const rui_pipe_state *s,
                           ru_err *err)
 {
@@ -321,20 +332,30 @@ static ru_status put_eval(rui_pipe_worker *w, ru_exe *e, ru_value_id v, const ru
     return st;
 }
 
-static ru_status evaluate(rui_pipe_worker *w, ru_err *err)
+static ru_status fill_eval(rui_pipe_worker *w, ru_err *err)
 {
-    rui_trainer *t = &w->t;
     const ru_graph *g;
-    ru_exe *e = ru_eval_exe(t->eval, &g);
-    ru_time begun = ru_clock_now();
+    ru_exe *e = ru_eval_exe(w->t.eval, &g);
     for (uint32_t v = 1; v < g->n_values; v++) {
         const ru_value *x = &g->values[v];
         bool is = x->kind == RU_VALUE_STATE && x->name != NULL;
         const rui_pipe_state *s = is ? find_state(w, x->name) : NULL;
         RU_TRY(s != NULL ? put_eval(w, e, (ru_value_id){v}, s, err) : RU_OK);
     }
-    RU_TRY(ru_eval_run(t->eval, &t->metrics, err));
-    return rui_trainer_evaluated(t, begun, err);
+    return RU_OK;
+}
+
+/* *stopped: a stop signal ended it. */
+static ru_status evaluate(rui_pipe_worker *w, bool *stopped, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    ru_time begun = ru_clock_now();
+    RU_TRY(is_whole(w) ? fill_eval(w, err) : RU_OK);
+    ru_status st = is_whole(w) ? ru_eval_run(t->eval, &t->metrics, err)
+                               : rui_pipe_eval_run(w, &t->metrics, err);
+    *stopped = st == RU_E_CANCELLED && (is_whole(w) || stop_asked(w));
+    RU_TRY(*stopped ? RU_OK : st);
+    return *stopped ? RU_OK : rui_trainer_evaluated(t, begun, err);
 }
 
 static ru_status finish(rui_pipe_worker *w, const char *ended, ru_err *err)
@@ -348,39 +369,43 @@ static ru_status finish(rui_pipe_worker *w, const char *ended, ru_err *err)
     return RU_OK;
 }
 
+/* After an evaluation: is there another step? The end is saved. */
+static ru_status decide_again(rui_pipe_worker *w, const rui_pipe_decision *d, bool over, bool there,
+                              ru_err *err)
+{
+    rui_pipe_decision next = {.step = d->step, .flags = over ? RUI_PIPE_OVER : 0};
+    next.flags |= over && !there ? RUI_PIPE_SAVE : 0;
+    say(w, &next);
+    return over && !there ? gather(w, err) : RU_OK;
+}
+
 ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *over, ru_err *err)
 {
     rui_trainer *t = &w->t;
     RU_TRY(rui_trainer_save_poll(t, err));
     const char *why = NULL;
     bool last = (d->flags & RUI_PIPE_OVER) != 0, some = (d->flags & RUI_PIPE_SAVE) != 0;
+    bool waits = (d->flags & RUI_PIPE_WAIT) != 0;
     bool stopped = last && t->step_done < t->steps_end;
     bool all = some || (d->flags & RUI_PIPE_FAR) != 0;
     ru_time begun = ru_clock_now();
     RU_TRY(all ? gather(w, err) : RU_OK);
     int64_t waited_ns = ru_time_since(ru_clock_now(), begun);
-    bool due = some && !stopped && t->eval != NULL && t->evaluated_step != t->step_done &&
-               (last || (d->flags & RUI_PIPE_WAIT) != 0);
-    if (due) {
-        ru_status st = evaluate(w, err);
-        stopped = st == RU_E_CANCELLED; /* a stop signal */
-        RU_TRY(stopped ? RU_OK : st);
+    if ((d->flags & RUI_PIPE_EVAL) != 0) {
+        RU_TRY(evaluate(w, &stopped, err));
         why = stopped ? NULL : rui_trainer_over(t);
+        stopped = stopped || (waits && stop_asked(w));
     }
     *over = last || stopped || why != NULL;
+    RU_TRY(waits ? decide_again(w, d, *over, all, err) : RU_OK);
     if (all && w->opt->far && !*over) { /* also beside a checkpoint: nothing is sent for it */
         rui_sets_put(w, waited_ns);     /* who goes on from it does not evaluate again */
     }
     if (*over) {
-        RU_TRY(finish(w, why != NULL ? why : stopped ? "stopped" : "done", err));
-    } else if (some && (d->flags & RUI_PIPE_WAIT) == 0) {
-        RU_TRY(rui_trainer_save(t, err));
-    } else if (some) {
-        RU_TRY(rui_trainer_save_if_due(t, err));
+        return finish(w, why != NULL ? why : stopped ? "stopped" : "done", err);
     }
-    if ((d->flags & RUI_PIPE_WAIT) != 0) {
-        const rui_pipe_decision next = {.step = d->step, .flags = *over ? RUI_PIPE_OVER : 0};
-        say(w, &next);
+    if (some) {
+        RU_TRY(waits ? rui_trainer_save_if_due(t, err) : rui_trainer_save(t, err));
     }
     return RU_OK;
 }

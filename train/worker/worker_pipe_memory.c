@@ -167,8 +167,8 @@ static int64_t part_bytes(const rui_pipe_worker *w)
     return sum;
 }
 
-/* Of steps beside the messages, which the first evaluation or checkpoint needs; more than the job
- * or the control group allows is refused before the first step. */
+/* Of steps beside messages and pieces, which the first evaluation or checkpoint needs; more than
+ * the job or the control group allows is refused before the first step. */
 static ru_status refuse_more(rui_pipe_worker *w, int64_t all, int64_t largest, const char *part,
                              ru_err *err)
 {
@@ -177,7 +177,7 @@ static ru_status refuse_more(rui_pipe_worker *w, int64_t all, int64_t largest, c
     most = said ? most : ru_memory_limit_bytes(w->arena);
     bool fits = most == 0 || all <= most;
     if (fits) {
-        rui_sets_fit(w, all);
+        rui_sets_fit(w, all + rui_pipe_eval_bytes(w));
     }
     return fits ? RU_OK
                 : RU_FAIL(err, RU_E_CONFIG,
@@ -219,9 +219,8 @@ static int64_t all_states(const rui_pipe_worker *w)
 
 void rui_pipe_save_where(rui_pipe_worker *w)
 {
-    int64_t share = ru_units_share(w->t.job, w->seats.n, w->arena), packed = 0;
-    int64_t all = w->plan.memory + rui_flows_bytes(w, true);
-    all += w->t.eval != NULL ? ru_eval_bytes(w->t.eval, &packed) : 0;
+    int64_t share = ru_units_share(w->t.job, w->seats.n, w->arena);
+    int64_t all = w->plan.memory + rui_flows_bytes(w, true) + rui_pipe_eval_bytes(w);
     all += w->sets.off ? 0 : rui_sets_bytes(w);
     if (share > 0 && all + all_states(w) > share) {
         w->plan.on_disk = true;
