@@ -352,11 +352,20 @@ uint32_t rui_far_came(rui_far *f, ru_time now, int64_t size)
     return class_of;
 }
 
+/* GB-s of a request, of what it costs with its part of a call. */
+static double gb_s_of(const rui_far *f, const rui_far_choice *c)
+{
+    double call_usd = f->opt->usd_per_call / fmax(c->mean_batch, 1);
+    return f->opt->usd_per_gb_s > 0 ? (c->usd - call_usd) / f->opt->usd_per_gb_s : 0;
+}
+
 void rui_far_answered(rui_far *f, int64_t size, int64_t all_ns)
 {
     uint64_t late = all_ns > f->v->server->opt.slo_ns ? 1 : 0;
     ru_hist_add(&f->took, all_ns);
-    f->answers++;
+    f->all.n++;
+    f->all.law_usd += f->now.usd;
+    f->all.law_gb_s += gb_s_of(f, &f->now);
     f->late += late;
     if (f->size != NULL) {
         uint32_t k = rui_size_class(f, size);

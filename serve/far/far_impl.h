@@ -73,7 +73,7 @@ typedef struct rui_far_live {
     double spread;     /* mean square by which calls are off what was expected */
     double waited_s;   /* for instances that start, behind the first answers of a choice, */
     uint64_t waited_n; /* and calls since then */
-    bool strays;       /* they are far from each other */
+    bool strays;       /* they are off each other */
 } rui_far_live;
 
 /* Buffers by size, and which takes the requests of a class. */
@@ -97,6 +97,12 @@ typedef struct rui_far_size {
     uint64_t late[RUI_FAR_CLASSES]; /* of them */
     double asked, own, padded; /* sizes of batches since `now`: as asked, of classes, of calls */
 } rui_far_size;
+
+/* Answers, and what they cost by the laws that were in force when they came. */
+typedef struct rui_far_answers {
+    uint64_t n;
+    double law_usd, law_gb_s;
+} rui_far_answers;
 
 struct rui_far {
     rui_version *v;
@@ -127,7 +133,7 @@ struct rui_far {
     rui_far_mark ready, since; /* the probes are over; `now` is in force */
     ru_hist took;              /* answers since then */
     uint64_t late;             /* of them */
-    uint64_t answers;          /* since `ready` */
+    rui_far_answers all;       /* since `ready` */
     ru_arena plan_arena;
 };
 

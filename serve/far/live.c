@@ -17,8 +17,9 @@ enum {
     OLD = 3,     /* such halves, where calls are no more as they were */
     WARM = 32,   /* answers */
 };
-#define MOST  10  /* times as long: a call beyond it says nothing of the next ones */
-#define STRAY 1.2 /* calls that are so far off what the choice knows ask for another one */
+#define MOST  10   /* times as long: a call beyond it says nothing of the next ones */
+#define NEWS  1.05 /* calls that are so far off what the choice knows ask for another one; */
+#define STRAY 1.2  /* so far off: those before them say little of what comes */
 
 double rui_far_slow(const rui_far *f)
 {
@@ -56,9 +57,8 @@ static void compare(rui_far *f, double ran_s, double known_s)
     l->since_known_s += known_s;
     if (++l->since_n == LATELY) {
         double off = l->since_ran_s / l->since_known_s;
-        bool strays = off > STRAY || off < 1 / STRAY;
-        l->strays = l->strays || strays;
-        l->n += strays ? OLD * FADE : 0;
+        l->strays = l->strays || off > NEWS || off < 1 / NEWS;
+        l->n += off > STRAY || off < 1 / STRAY ? OLD * FADE : 0;
         l->since_ran_s = l->since_known_s = 0;
         l->since_n = 0;
     }

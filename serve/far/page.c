@@ -60,9 +60,9 @@ static void put_money(const rui_far *f, const ru_function_meter *m, const ru_tel
 {
     ru_text *t = o->text;
     const ru_function_meter zero = {0};
-    double own = spent_usd(f, &f->ready.meter, m), none = f->alone.usd * (double)f->answers;
+    double own = spent_usd(f, &f->ready.meter, m), none = f->alone.usd * (double)f->all.n;
     ru_tell_f64(o, "spent_usd", own);
-    ru_tell_i64(o, "requests", (int64_t)f->answers);
+    ru_tell_i64(o, "requests", (int64_t)f->all.n);
     ru_tell_f64(o, "gb_seconds", m->gb_s - f->ready.meter.gb_s);
     ru_tell_i64(o, "calls", (int64_t)(m->calls - f->ready.meter.calls));
     ru_tell_f64(o, "to_measure_usd", spent_usd(f, &zero, &f->ready.meter));
@@ -73,11 +73,15 @@ static void put_money(const rui_far *f, const ru_function_meter *m, const ru_tel
         ru_tell_f64(o, own < none ? "less_share" : "more_share",
                     own < none ? 1 - own / none : own / none - 1);
     }
-    ru_text_putf(t, "spent: %.4g USD for %llu requests (%.4g GB-s, %llu calls)", own,
-                 (unsigned long long)f->answers, m->gb_s - f->ready.meter.gb_s,
+    ru_text_putf(t, "spent: %.6g USD for %llu requests (%.6g GB-s, %llu calls)", own,
+                 (unsigned long long)f->all.n, m->gb_s - f->ready.meter.gb_s,
                  (unsigned long long)(m->calls - f->ready.meter.calls));
     ru_text_putf(t, ", and %.4g USD to measure service times\n",
                  spent_usd(f, &zero, &f->ready.meter));
+    ru_tell_f64(o, "law_usd", f->all.law_usd);
+    ru_tell_f64(o, "law_gb_seconds", f->all.law_gb_s);
+    ru_text_putf(t, "by the laws in force: %.6g USD (%.6g GB-s)\n", f->all.law_usd,
+                 f->all.law_gb_s);
     ru_text_putf(t, "without batching: %.4g USD a request with %g MB", f->alone.usd,
                  f->alone.at.memory_mb);
     if (none > 0) {
