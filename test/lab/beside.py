@@ -8,6 +8,7 @@ one. A promise that the server does not keep alone: the training is refused with
 trainings take turns: both go on, each within its bound of memory; one whose bound does not fit beside
 the others is refused with the figures, and one that needs more than its bound ends with a sentence.
 A training whose ops are to be short computes batches in parts, with the losses of one that does not.
+A training that waits behind batches does no op for so long, and goes on when the server is killed.
 A training beside two servers is on the page of both and has the smaller bound of memory; one server is
 killed: it stays beside the other one, whose requests are all answered.
 """
@@ -232,9 +233,47 @@ def parts(rubato, folder, run):
     assert server.wait(300) == 0
 
 
+def quiet(rubato, folder, run):
+    """Behind a batch no op begins for an hour; once the server is gone, they go on."""
+    server, address, model = serve(rubato, run, "--slo", "p99=500ms")
+    job = os.path.join(folder, "eleventh.yaml")
+    with open(job, "w") as f:
+        f.write(JOB.format(name="eleventh", steps=10**8))
+    out = os.path.join(folder, "eleventh")
+    train = subprocess.Popen([rubato, "train", job, "-o", out, "-q", "--beside", address, "--gate", "priority", "--gate-quiet", "1h"],
+                             stdout=subprocess.DEVNULL)
+
+    def ops():
+        found = json.loads(gate(rubato, address, "--json").stdout or "{}").get("trainings", [])
+        return found[0]["ops"] if found else 0
+
+    def stands():
+        before = ops()
+        time.sleep(0.5)
+        return before == ops()
+    until(ops, train)
+    assert not stands()  # no batch has come yet
+    ask(address, model, 1)
+    until(stands, train)
+    steps = lines(out)
+    ask(address, model, 5)
+    assert stands()
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    until(lambda: lines(out) > steps, train)
+    train.send_signal(signal.SIGKILL)
+    train.wait()
+
+
+def lines(run):
+    with open(os.path.join(run, "metrics.jsonl")) as f:
+        return sum(1 for _ in f)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         check(os.path.abspath(sys.argv[1]), folder)
         two(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))
         parts(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))
+        quiet(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))
         servers(os.path.abspath(sys.argv[1]), folder, os.path.join(folder, "model"))

@@ -92,6 +92,8 @@ static const ru_opt opts[] = {
            "with --beside: batches in so many parts (as train.accumulate makes) that no op takes "
            "longer; 0: as long as it takes",
            .def = "0", RU_IN(0, 1e17)),
+    RU_OPT(TIME, "gate-quiet", "TIME", "with --beside: no op begins so soon behind a batch",
+           .def = "0", RU_IN(0, 1e17)),
     RU_OPT_FUNCTIONS,
     RU_OPT(I64, "threads", "N", "number of compute threads (train.threads)", RU_IN(0, 1024)),
     RU_OPT(TEXT, "metrics", "PORT",
@@ -574,6 +576,7 @@ static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_op
     to->beside_plain = ru_cmd_choice(in, "gate") == 1;
     to->beside_fixed = ru_cmd_flag(in, "deterministic");
     to->beside_op_max_ns = ru_cmd_i64(in, "op-max");
+    to->beside_quiet_ns = ru_cmd_i64(in, "gate-quiet");
     if (to->beside_op_max_ns > 0 && to->beside_fixed) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--op-max takes as many parts of a batch as measured times say, which is "
@@ -710,8 +713,9 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     RU_TRY(rui_resume_from(in, to.out, plan.is_worker, &to.resume, err));
     if (ru_cmd_given(in, "beside")) {
         RU_TRY(go_beside(in, &plan, &to, err));
-    } else if (ru_cmd_given(in, "gate") || ru_cmd_given(in, "op-max")) {
-        return RU_FAIL(err, RU_E_USAGE, "--gate and --op-max need --beside HOST:PORT");
+    } else if (ru_cmd_given(in, "gate") || ru_cmd_given(in, "op-max") ||
+               ru_cmd_given(in, "gate-quiet")) {
+        return RU_FAIL(err, RU_E_USAGE, "--gate, --gate-quiet and --op-max need --beside");
     }
     if (job.train.adapt.batch_max > 0 && ru_cmd_flag(in, "deterministic")) {
         return RU_FAIL(err, RU_E_USAGE,

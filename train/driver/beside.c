@@ -34,7 +34,8 @@ typedef struct side {
     ru_gate_op service;
     bool ended;
     bool turn; /* ops beside the batch are this training's, of all that are beside the server */
-    int64_t busy_ns, seen_ns; /* its batch; a sign of life */
+    int64_t busy_ns, idle_ns; /* its batch began; the last one ended */
+    int64_t seen_ns;          /* a sign of life */
     ru_corun_overlap beside[RU_CORUN_OVERLAPS];
     uint32_t n_beside;
     double predicted, measured; /* slowdown of a batch */
@@ -60,6 +61,7 @@ struct rui_beside {
     ru_hist decisions;                    /* what each took */
     double *least_s;                      /* [n] of each op, of the steps so far */
     double op_max_s;                      /* 0: an op may take whatever it takes */
+    int64_t quiet_ns;                     /* no op begins so soon behind a batch */
     double longest_s;                     /* op in `parts_before`; 0: not measured */
     uint32_t parts, parts_before, wanted; /* of a batch */
 };
@@ -158,6 +160,7 @@ static void hear(const rui_beside *b, side *s, const ru_beside_event *e)
         }
         break;
     case RU_BESIDE_ENDED:
+        s->idle_ns = e->at_ns;
         if (g->busy) {
             work_ended(b, s, e->at_ns);
         }
@@ -168,6 +171,7 @@ static void hear(const rui_beside *b, side *s, const ru_beside_event *e)
             ru_gate_ended(g, now);
         }
         g->waiting = 0;
+        s->idle_ns = e->at_ns;
         s->turn = false; /* until the next batch says so */
         if (e->value > 0) {
             ru_gate_arrived(g, now);
@@ -248,6 +252,13 @@ static void op_ended(rui_beside *b, int64_t now_ns, bool whole)
     b->runs = false;
 }
 
+/* How long ops still wait behind its last batch; 0: not, or a batch is there. */
+static int64_t quiet_left_ns(const rui_beside *b, const side *s, int64_t now_ns)
+{
+    int64_t over = now_ns - s->idle_ns;
+    return s->gate.busy || over >= b->quiet_ns ? 0 : b->quiet_ns - over;
+}
+
 /* Who does not let the op run now; NULL: it may. Beside a batch on one thread, where sums may be of
  * another order: the others would stand still on the server's cores, and the op with them. */
 static side *held_by(rui_beside *b, uint32_t op, int64_t now_ns)
@@ -258,7 +269,8 @@ static side *held_by(rui_beside *b, uint32_t op, int64_t now_ns)
     }
     b->op = beside && b->narrows ? b->n + op : op;
     for (side *s = next_side(b, NULL); s != NULL; s = next_side(b, s)) {
-        if ((s->gate.busy && !s->turn) || !ru_gate_may(&s->gate, seconds(now_ns), b->op, NAN)) {
+        if ((s->gate.busy && !s->turn) || quiet_left_ns(b, s, now_ns) > 0 ||
+            !ru_gate_may(&s->gate, seconds(now_ns), b->op, NAN)) {
             return s;
         }
     }
@@ -283,7 +295,9 @@ static ru_status poll(void *self, uint32_t op)
     b->told.held += by == NULL ? 0 : 1;
     look(b, now);
     while (by != NULL && !b->alone && ru_self_stop_asked() == 0) {
-        ru_beside_wait(by->ring, WAIT_NS); /* the others' word alone would not let it run */
+        int64_t quiet = quiet_left_ns(b, by, now);
+        /* the others' word alone would not let it run */
+        ru_beside_wait(by->ring, quiet > 0 && quiet < WAIT_NS ? quiet : WAIT_NS);
         drain(b);
         now = ru_clock_now().ns;
         look(b, now);
@@ -350,11 +364,15 @@ static ru_status verdict(const rui_beside *b, const ru_gate_admit_in *in, const 
     return RU_OK;
 }
 
-/* May the training be beside the servers at all? With the ops as the first step measured them. */
+/* May the training be beside the servers at all? With the ops as the first step measured them. A
+ * plain gate with a quiet time is the rule of who has set it: the policy does not know it. */
 static ru_status judge(rui_beside *b, ru_err *err)
 {
     ru_arena scratch;
     ru_gate_plan plan;
+    if (b->plain && b->quiet_ns > 0) {
+        return RU_OK;
+    }
     ru_arena_init(&scratch, 0);
     double *count = RU_NEW(&scratch, double, b->n), goal = (double)INFINITY;
     ru_gate_service *service = RU_NEW(&scratch, ru_gate_service, b->n_sides);
@@ -507,6 +525,7 @@ ru_status rui_beside_open(const ru_train_options *opt, rui_beside **out, ru_err 
     b->plain = opt->beside_plain;
     b->fixed = opt->beside_fixed;
     b->op_max_s = seconds(opt->beside_op_max_ns);
+    b->quiet_ns = opt->beside_quiet_ns;
     b->apart = true;
     ru_arena_init(&b->arena, 0);
     for (uint32_t k = 0; k < n; k++) {

@@ -42,6 +42,7 @@ typedef struct ru_train_options {
     const char *const *beside; /* [n_besides] rings of servers on the same cores */
     uint32_t n_besides;
     int64_t beside_op_max_ns; /* no op there takes longer: batches in parts; 0: as long as it may */
+    int64_t beside_quiet_ns;  /* no op begins there so soon behind a batch */
 } ru_train_options;
 
 typedef struct ru_train_result {
