@@ -8,6 +8,12 @@
 
 enum { RUI_PROMISE_CONNS = 256 };
 
+/* Of the language models: a call reads 50 MB of weights, so that a request alone takes some ms
+ * (calls are billed in whole ones), and computes for its tokens, padded. A whole core, so that a
+ * call does not stand still at the end of its part of a period, as only long ones would. */
+#define RUI_PROMISE_GPT "layers: 4, heads: 8, width: 512, context: 16, vocab: 17"
+#define RUI_PROMISE_MB  "1792"
+
 typedef struct rui_promise {
     ru_bench *b;
     const char *rubato, *path;
@@ -22,6 +28,7 @@ typedef struct rui_promise {
 typedef struct rui_promise_page {
     double p_s[2], usd[2], batch[2], padding[2];
     double spent_usd, gb_s, requests;
+    double law_usd, law_gb_s; /* the same by the laws that were in force when answers came */
 } rui_promise_page;
 
 /* A row of the values of all rounds, the lower the better. */
@@ -29,15 +36,19 @@ RU_MUST_USE ru_status rui_promise_add(rui_promise *w, const char *name, const ch
                                       double goal, double *values);
 /* Late or without an answer, in percent of those that were sent; none was sent: all. */
 double rui_promise_late(const rui_load_count *c);
+/* The same of the worst class of [n]. Classes with few requests count together with the next larger
+ * ones: of twenty requests one is 5 %. */
+double rui_promise_worst(const rui_load_count *of, uint32_t n);
 /* How far off what was predicted, either way, in percent; nothing was predicted: 100. */
 double rui_promise_off(double measured, double predicted);
-/* The same of padding, of which there may be none. */
+/* The same of padding, in percent; of less than 5 % every batch is a good part, so it is taken
+ * as 5. */
 double rui_promise_padding_off(const rui_promise_page *p);
 /* `what`: batch or route. Errors: RU_E_PEER. */
 RU_MUST_USE ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what,
                                        rui_promise_page *p);
-/* A server of functions: it learns what `l` asks for, and is measured while it asks for that again.
- * The page has spent and requests of the second time. */
+/* A server of functions: it learns what `l` asks for, for w->seconds, and is measured while it asks
+ * for that again. The page has spent, law and requests of the second time. */
 RU_MUST_USE ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *what,
                                        rui_load l, rui_promise_page *p);
 /* Waits for its end: it removes the groups of its instances. */
