@@ -54,7 +54,7 @@ typedef struct jobs {
     double noise_ln[JOBS_MAX], noises[JOBS_MAX], took_s[JOBS_MAX], start_s;
     double gaps[GAPS]; /* likewise: longest step around each change of workers, seconds */
     uint32_t n_gaps;
-    double stops[STOPS]; /* likewise, of one job that stops and starts */
+    double scaled[2][STOPS]; /* likewise, of one job: in place, as it stops and starts */
 } jobs;
 
 static kind kind_of(uint32_t job)
@@ -265,8 +265,8 @@ static ru_status under(jobs *t, uint32_t turn, ru_err *err)
     ru_status st = ru_bench_lab_start(&t->at, m, err);
     st = st == RU_OK ? run_all(t, m, &t->mean_s[turn], err) : st;
     st = st == RU_OK ? losses_of(t, m == RU_ALLOC_POLLUX, t->loss[turn], err) : st;
-    st = st == RU_OK && t->at.restarts
-             ? ru_bench_lab_gaps(&t->at, t->n + 1, t->stops, stops_of(t), err)
+    st = st == RU_OK && m == RU_ALLOC_TIRESIAS
+             ? ru_bench_lab_gaps(&t->at, t->n + 1, t->scaled[t->at.restarts], stops_of(t), err)
              : st;
     if (st != RU_OK) {
         (void)!ru_bench_lab_end(&t->at, true, &ignored);
@@ -456,7 +456,7 @@ static ru_status add_played(jobs *t, const char *mean, ru_err *err)
     ru_bench_played stops = o;
     stops.method = RU_ALLOC_TIRESIAS;
     stops.restarts = true;
-    stops.pause_s = ru_bench_stat_of(t->stops, stops_of(t)).median;
+    stops.pause_s = ru_bench_stat_of(t->scaled[1], stops_of(t)).median;
     RU_TRY(ru_bench_cluster_play(&stops, t->at.b->arena, &s, err));
     fprintf(stderr,
             "in virtual time: %.1f s under tiresias where jobs stop and start, in %.2f s each\n", s,
@@ -498,12 +498,16 @@ static ru_status add_gaps(jobs *t, ru_err *err)
     row.ours = ru_bench_stat_of(&t->gaps[(99 * t->n_gaps + 99) / 100 - 1], 1);
     row.goal = 1;
     RU_TRY(ru_bench_add(t->at.b, &row, err));
-    row.name = "gap between steps where a job stops and starts instead";
-    row.ours = ru_bench_stat_of(t->stops, stops_of(t));
+    const uint32_t n = stops_of(t), last = (99 * n + 99) / 100 - 1;
+    row.name = "gap between steps of a job that is scaled, in place";
+    row.ours = ru_bench_stat_of(t->scaled[0], n);
+    row.theirs = ru_bench_stat_of(t->scaled[1], n);
+    row.peer = "the job stops and starts";
     row.goal = 0;
     RU_TRY(ru_bench_add(t->at.b, &row, err));
-    row.name = "likewise, 99 % of all stops";
-    row.ours = ru_bench_stat_of(&t->stops[(99 * stops_of(t) + 99) / 100 - 1], 1);
+    row.name = "likewise, 99 % of the times";
+    row.ours = ru_bench_stat_of(&t->scaled[0][last], 1);
+    row.theirs = ru_bench_stat_of(&t->scaled[1][last], 1);
     return ru_bench_add(t->at.b, &row, err);
 }
 

@@ -134,7 +134,7 @@ static void the_policy_is_told_the_pause(void **state)
         double pause_s;
         const char *asks;
     } rows[] = {{false, 0, "\"restart\":\"300000000ns\""},
-                {true, 0, "\"restart\":\"2000000000ns\""},
+                {true, 0, "\"restart\":\"500000000ns\""},
                 {true, 1.25, "\"restart\":\"1250000000ns\""}};
     (void)state;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
