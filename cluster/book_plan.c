@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "cluster/book.h"
 
-/* What a job loses while it grows or shrinks, or stops and starts to do so (0.43 to 0.60 s with a
+/* What a job loses while it grows or shrinks, or stops and starts to do so (0.43 to 0.88 s with a
  * state of 1 MB), as long as nobody has measured it, and the time in which that must pay. */
 static const double pause_s = 0.3, restart_s = 0.5;
 static const int64_t hold_ns = 30 * INT64_C(1000000000);
