@@ -9,6 +9,10 @@
 
 enum { TRIES = 3 };
 #define START_NS INT64_C(60000000000)
+/* Between probes: an instance with a part of a core has it anew in each period (10 ms), and one
+ * that is called again at once stands still for what its last call took. Requests leave such
+ * pauses. */
+#define PAUSE_NS INT64_C(12000000)
 /* A call that takes so many promises is lost: its instance is frozen, or never answers. */
 #define LIMIT_OF     20
 #define LIMIT_MIN_NS INT64_C(2000000000)
@@ -213,6 +217,13 @@ static void probe_next(rui_far *f, bool fits)
     }
 }
 
+static void on_pause(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    (void)now;
+    probe(self);
+}
+
 static void on_probe(void *self, const ru_function_outcome *o)
 {
     rui_far *f = self;
@@ -238,6 +249,9 @@ static void on_probe(void *self, const ru_function_outcome *o)
     }
     if (p->memory == f->n_memory) {
         known(f);
+    } else if (f->memory_mb[p->memory] < RU_FUNCTION_CORE_MB) {
+        ru_loop_timer(f->v->server->opt.loop, on_pause, f, 0,
+                      ru_time_after(ru_clock_now(), PAUSE_NS));
     } else {
         probe(f);
     }
@@ -354,6 +368,7 @@ ru_status rui_far_open(rui_version *v, ru_err *err)
 void rui_far_close(rui_far *f)
 {
     if (f != NULL) {
+        ru_loop_timer_off(f->v->server->opt.loop, on_pause, f, 0);
         ru_function_host_close(f->host);
         ru_arena_fini(&f->plan_arena);
         f->v->far = NULL;
