@@ -38,7 +38,7 @@ typedef struct rui_dev {
 typedef struct rui_dev_how {
     bool guard;       /* no buffer sharing, zones behind buffers for `guards` */
     bool together;    /* it comes later, from `together` */
-    uint32_t n_brief; /* together: so many ports, the first ones, stand in their moment only */
+    uint32_t n_brief; /* together: so many ports, the first ones, stand until hands are read */
 } rui_dev_how;
 
 typedef struct rui_dev_in {
@@ -143,9 +143,10 @@ struct rui_dev_ops {
     ru_status (*facts)(const rui_dev *d, const rui_step_time *times, ru_arena *arena,
                        ru_op_fact **ops, ru_err *err); /* [n_steps] */
     void (*rest)(rui_dev *d);                          /* ru_exe_rest; NULL: it keeps all */
-    /* ru_exe_together_open: *memory is mapped. NULL: not of this device. */
-    ru_status (*together)(rui_dev *const *at, uint32_t n, const ru_exe_turn *turns,
-                          uint32_t n_turns, void **memory, int64_t *size_bytes, ru_err *err);
+    /* ru_exe_together_open: *memory is mapped. Hands name values of the graphs of these devices.
+     * NULL: not of this device. */
+    ru_status (*together)(rui_dev *const *at, uint32_t n, const ru_exe_order *order, void **memory,
+                          int64_t *size_bytes, ru_err *err);
     /* Of a graph without states. NULL: every run may read all constants. */
     rui_dev_use (*uses)(const rui_dev *d, const void *data, int64_t size_bytes);
     ru_status (*guards)(const rui_dev *d, ru_err *err); /* NULL: none are set */

@@ -15,6 +15,7 @@
 #define RU_TRAIN_MODEL_STAGE_H
 
 #include "base/conf.h"
+#include "exec/together.h"
 #include "train/model/step.h"
 
 enum { RU_STAGES_MAX = 64, RU_STAGE_PIECE_BYTES = 4 << 20 /* of the states that it sends */ };
@@ -101,9 +102,15 @@ RU_MUST_USE ru_status ru_stages_place(const ru_graph *model, const ru_step_optio
                                       ru_placed *placed, ru_err *err);
 
 /* The ports of a part for ru_exe_options, in `arena`: first the *n_brief whose values go to parts
- * of the same device alone, which copy them. Errors: RU_E_LIMIT. */
+ * of the same device alone. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_placed_ports(const ru_stages *s, const ru_placed *p, uint32_t part,
                                       ru_arena *arena, ru_value_id **ports, uint32_t *n_brief,
+                                      ru_err *err);
+
+/* What parts part[n], those of a device, hand over to each other: in `arena`, for
+ * ru_exe_together_open of their executables in this order. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_placed_hands(const ru_stages *s, const uint32_t *part, uint32_t n,
+                                      ru_arena *arena, ru_exe_hand **hands, uint32_t *n_hands,
                                       ru_err *err);
 
 /* The edge over which the value of `edge` comes to the device of its reader, once for all parts

@@ -477,6 +477,39 @@ ru_status ru_placed_ports(const ru_stages *s, const ru_placed *p, uint32_t part,
     return RU_OK;
 }
 
+/* Which of part[n] it is; NONE: of another device. */
+static uint32_t index_of(const uint32_t *part, uint32_t n, uint32_t which)
+{
+    uint32_t k = 0;
+    while (k < n && part[k] != which) {
+        k++;
+    }
+    return k < n ? k : NONE;
+}
+
+ru_status ru_placed_hands(const ru_stages *s, const uint32_t *part, uint32_t n, ru_arena *arena,
+                          ru_exe_hand **hands, uint32_t *n_hands, ru_err *err)
+{
+    ru_exe_hand *at = RU_NEW(arena, ru_exe_hand, 2 * (int64_t)s->n_edges + 1);
+    if (at == NULL) {
+        return full(err);
+    }
+    *n_hands = 0;
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        uint32_t from = index_of(part, n, e->from), to = index_of(part, n, e->to);
+        bool here = from != NONE && to != NONE;
+        if (here && !e->held) {
+            at[(*n_hands)++] = (ru_exe_hand){from, to, e->out, e->in};
+        }
+        if (here && e->grad.v != 0) {
+            at[(*n_hands)++] = (ru_exe_hand){to, from, e->grad, e->seed};
+        }
+    }
+    *hands = at;
+    return RU_OK;
+}
+
 ru_status ru_stages_place(const ru_graph *model, const ru_step_options *opt, const ru_placing *in,
                           ru_arena *arena, ru_stages *out, ru_placed *placed, ru_err *err)
 {

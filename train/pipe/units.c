@@ -137,13 +137,17 @@ static ru_status device_bytes(const rui_units *a, const ru_stages *s, const ru_p
 {
     ru_arena scratch;
     ru_exe_together *t = NULL;
-    uint32_t n = 0, open = 0, n_turns = 0;
+    uint32_t n = 0, open = 0;
     ru_arena_init(&scratch, 0);
     uint32_t *part = RU_NEW(&scratch, uint32_t, p->n);
     ru_exe **exes = RU_NEW(&scratch, ru_exe *, p->n);
     ru_exe_turn *turns = RU_NEW(&scratch, ru_exe_turn, 3 * (int64_t)p->n);
+    ru_exe_order order = {.turns = turns};
+    ru_exe_hand *hands;
     ru_status st = part != NULL && exes != NULL && turns != NULL ? RU_OK : full(err);
-    n = st == RU_OK ? list_turns(p, d, a->micro == 1, part, turns, &n_turns) : 0;
+    n = st == RU_OK ? list_turns(p, d, a->micro == 1, part, turns, &order.n_turns) : 0;
+    st = st == RU_OK ? ru_placed_hands(s, part, n, &scratch, &hands, &order.n_hands, err) : st;
+    order.hands = st == RU_OK ? hands : NULL;
     *bytes = *sent = 0;
     for (; open < n && st == RU_OK; open += st == RU_OK) {
         st = rui_meter_part(a->m, s, p, part[open], &exes[open], err);
@@ -153,7 +157,7 @@ static ru_status device_bytes(const rui_units *a, const ru_stages *s, const ru_p
             *sent += rui_meter_message_bytes(x.state);
         }
     }
-    st = st == RU_OK ? ru_exe_together_open(exes, n, turns, n_turns, &t, err) : st;
+    st = st == RU_OK ? ru_exe_together_open(exes, n, &order, &t, err) : st;
     *bytes += st == RU_OK ? ru_exe_together_bytes(t) : 0;
     while (open > 0) {
         ru_exe_close(exes[--open]);

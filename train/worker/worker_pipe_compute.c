@@ -135,8 +135,8 @@ static ru_status on_made(void *self, const ru_exe_at *at)
     const ru_stage_edge *e = &x->w->stages.edges[x->edge];
     const rui_pipe_part *to = rui_pipe_own(x->w, x->back ? e->from : e->to);
     if (to != NULL) { /* another part of this worker: one micro-batch is on its way */
-        memcpy(ru_exe_input(to->slot[0], x->back ? e->seed : e->in), at->data,
-               (size_t)ru_type_bytes(&e->type));
+        void *in = ru_exe_input(to->slot[0], x->back ? e->seed : e->in);
+        memcpy(in, at->data, in != at->data ? (size_t)ru_type_bytes(&e->type) : 0);
         return RU_OK;
     }
     uint32_t number, link = rui_pipe_link_of(x->w, x->edge, x->back, &number);

@@ -121,14 +121,17 @@ ru_status rui_redo(rui_pipe_worker *w, uint32_t slot, const ru_run_args *args, r
 ru_status rui_pipe_join_parts(rui_pipe_worker *w, ru_err *err)
 {
     const rui_pipe_course *c = &w->course;
-    uint32_t n = 0;
+    uint32_t n = 0, *part = RU_NEW(w->arena, uint32_t, w->n_parts);
     ru_exe **exes = RU_NEW(w->arena, ru_exe *, w->n_parts);
     ru_exe_turn *turns = RU_NEW(w->arena, ru_exe_turn, 3 * (int64_t)w->n_parts);
-    if (exes == NULL || turns == NULL) {
+    ru_exe_hand *hands;
+    uint32_t n_hands;
+    if (part == NULL || exes == NULL || turns == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the parts of a device");
     }
     for (uint32_t k = 0; k < w->n_parts; k++) {
         exes[k] = w->parts[k].slot[0];
+        part[k] = w->parts[k].stage;
     }
     for (uint32_t k = 0; k < c->n; k++) {
         if (c->order[k].micro == 0) {
@@ -139,7 +142,9 @@ ru_status rui_pipe_join_parts(rui_pipe_worker *w, ru_err *err)
     for (uint32_t k = 0; k < w->n_parts && w->micro == 1; k++) {
         turns[n++] = (ru_exe_turn){k, RU_PHASE_UPDATE};
     }
-    return ru_exe_together_open(exes, w->n_parts, turns, n, &w->course.together, err);
+    RU_TRY(ru_placed_hands(&w->stages, part, w->n_parts, w->arena, &hands, &n_hands, err));
+    const ru_exe_order order = {turns, n, hands, n_hands};
+    return ru_exe_together_open(exes, w->n_parts, &order, &w->course.together, err);
 }
 
 /* Memory of the executables of the part under way. Of `home` apart from slots only sums of

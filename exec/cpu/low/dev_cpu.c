@@ -619,8 +619,8 @@ static ru_status facts(const rui_dev *d, const rui_step_time *times, ru_arena *a
     return rui_low_ops(&of_const(d)->lo, d->ops->name, times, arena, ops, err);
 }
 
-static ru_status together(rui_dev *const *at, uint32_t n, const ru_exe_turn *turns,
-                          uint32_t n_turns, void **memory, int64_t *size_bytes, ru_err *err)
+static ru_status together(rui_dev *const *at, uint32_t n, const ru_exe_order *order, void **memory,
+                          int64_t *size_bytes, ru_err *err)
 {
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
@@ -628,7 +628,7 @@ static ru_status together(rui_dev *const *at, uint32_t n, const ru_exe_turn *tur
     for (uint32_t k = 0; k < n && lows != NULL; k++) {
         lows[k] = &of(at[k])->lo;
     }
-    ru_status st = lows != NULL ? rui_low_together(lows, n, turns, n_turns, memory, size_bytes, err)
+    ru_status st = lows != NULL ? rui_low_together(lows, n, order, memory, size_bytes, err)
                                 : RU_FAIL(err, RU_E_MEM, "no memory to plan %u executables", n);
     ru_arena_fini(&scratch);
     return st;

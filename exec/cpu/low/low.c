@@ -683,7 +683,7 @@ ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err)
     return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory to plan the executable") : RU_OK;
 }
 
-/* Does nobody need this port's value after the moment in which it leaves? */
+/* Does nobody need this port's value but those to whom it is handed over? */
 static bool is_brief(const rui_low *lo, ru_value_id v)
 {
     bool brief = false;
@@ -712,7 +712,9 @@ static void lower_outputs(rui_low *lo)
         }
         if (lo->status == RU_OK) {
             lo->outputs[i] = b;
-            lo->bufs[rui_root(lo, b)].pinned |= !is_brief(lo, v);
+            rui_buf_rec *root = &lo->bufs[rui_root(lo, b)];
+            root->pinned = root->pinned || !is_brief(lo, v);
+            root->kept = true;
         }
     }
 }

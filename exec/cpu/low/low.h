@@ -32,6 +32,7 @@ typedef struct rui_buf_rec {
     uint32_t over;        /* wish: share with this buffer; 0 none */
     uint32_t first, last; /* run steps, of roots; first > last: never mentioned */
     bool pinned;          /* alive to the end of the run (outputs, keep_temps) */
+    bool kept;            /* no result takes its place while it lives (brief ports) */
     int64_t at_bytes;     /* TEMP, SCRATCH: place in the arena */
     void *ptr;
     uint32_t made, whole; /* as lowered: first run step that mentions it; root, before results share
@@ -150,15 +151,14 @@ RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);
 /* Lower every node, then outputs and updates. */
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
 /* Lifetimes, sharing, addresses, memory, binding; with option `together` without those of the
- * arena. */
+ * arena and of inputs. */
 RU_MUST_USE ru_status rui_low_plan(rui_low *lo, ru_err *err);
-/* What the arena holds, and how long, in run steps: bufs [n_bufs], which [n_bufs] the root of each.
- * Returns how many. */
+/* What the arena holds, with option `together` also inputs, and how long, in run steps:
+ * bufs [n_bufs], which [n_bufs] the root of each. Returns how many. */
 RU_MUST_USE uint32_t rui_low_bufs(rui_low *lo, ru_mem_buf *bufs, uint32_t *which);
 /* low_together.c: ru_exe_together_open. */
-RU_MUST_USE ru_status rui_low_together(rui_low *const *at, uint32_t n, const ru_exe_turn *turns,
-                                       uint32_t n_turns, void **memory, int64_t *size_bytes,
-                                       ru_err *err);
+RU_MUST_USE ru_status rui_low_together(rui_low *const *at, uint32_t n, const ru_exe_order *order,
+                                       void **memory, int64_t *size_bytes, ru_err *err);
 /* The run steps are told where their buffers are. */
 RU_MUST_USE ru_status rui_low_bind(rui_low *lo, ru_err *err);
 /* RU_E_MEM for much more than is free. */

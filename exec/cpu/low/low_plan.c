@@ -93,12 +93,13 @@ static void results_in_place(rui_low *lo)
             offset += lo->bufs[o].offset_bytes;
         }
         rui_buf_rec *root = &lo->bufs[o];
-        if (o != i && root->kind == RUI_BUF_TEMP && !root->pinned && root->last == b->first &&
-            offset + b->size_bytes <= root->size_bytes) {
+        if (o != i && root->kind == RUI_BUF_TEMP && !root->pinned && !root->kept &&
+            root->last == b->first && offset + b->size_bytes <= root->size_bytes) {
             b->root = o;
             b->offset_bytes = offset;
             root->last = b->last;
             root->pinned = b->pinned;
+            root->kept = b->kept;
         }
     }
 }
@@ -108,6 +109,14 @@ static bool in_arena(const rui_low *lo, uint32_t i)
     const rui_buf_rec *b = &lo->bufs[i];
     return (b->kind == RUI_BUF_TEMP || b->kind == RUI_BUF_SCRATCH) && b->root == i && i != 0 &&
            (b->first != UINT32_MAX || b->pinned);
+}
+
+/* Does its memory come from ru_exe_together_open? */
+static bool is_later(const rui_low *lo, uint32_t i)
+{
+    const rui_buf_rec *b = &lo->bufs[i];
+    bool input = b->kind == RUI_BUF_INPUT && b->root == i && i != 0;
+    return lo->how.together && (input || in_arena(lo, i));
 }
 
 /* Rule 4. The plan is checked before it is believed. */
@@ -169,7 +178,7 @@ uint32_t rui_low_bufs(rui_low *lo, ru_mem_buf *bufs, uint32_t *which)
     uint32_t n = 0;
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
-        if (!in_arena(lo, i)) {
+        if (!in_arena(lo, i) && !is_later(lo, i)) {
             continue;
         }
         b->first = b->first == UINT32_MAX ? 0 : b->first;
@@ -241,7 +250,7 @@ static int64_t place_fixed(rui_low *lo, bool io, int64_t at)
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
         int64_t *total = total_of(lo, b->kind);
-        if (total != NULL && b->root == i && (total == &lo->io_bytes) == io) {
+        if (total != NULL && b->root == i && (total == &lo->io_bytes) == io && !is_later(lo, i)) {
             b->at_bytes = at;
             at += round_up(guarded(lo, b), ALIGN);
             *total += round_up(b->size_bytes, ALIGN);
@@ -302,8 +311,8 @@ static ru_status allocate(rui_low *lo, ru_err *err)
     }
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
-        bool later = lo->how.together && in_arena(lo, i);
-        if (b->root == i && b->kind != RUI_BUF_DATA && b->kind != RUI_BUF_SHARED && !later) {
+        if (b->root == i && b->kind != RUI_BUF_DATA && b->kind != RUI_BUF_SHARED &&
+            !is_later(lo, i)) {
             b->ptr = lo->memory + b->at_bytes;
         }
     }

@@ -1,11 +1,20 @@
 /* One arena for several lowered graphs whose phases take turns (exec/together.h): their lifetimes,
- * counted over the steps of all turns, go through the planner of plan/step/mem.h at once. */
+ * counted over the steps of all turns, go through the planner of plan/step/mem.h at once. An input
+ * to which a port hands its value over has no memory: it stands at the port, which lives until the
+ * last of them is read. */
 #include <string.h>
 
 #include "env/process/memory.h"
 #include "exec/cpu/low/low.h"
 
 #define NONE UINT32_MAX
+
+/* An input that stands where the value of another graph does. */
+typedef struct handed {
+    uint32_t from, to; /* graphs */
+    rui_buf port;      /* in `from` */
+    uint32_t root;     /* of the input, in `to` */
+} handed;
 
 typedef struct joiner {
     uint32_t *begin;  /* [n, 3] step of all turns at which a phase begins; NONE: it is no turn */
@@ -14,6 +23,8 @@ typedef struct joiner {
     ru_mem_buf *bufs; /* [n_bufs] */
     uint32_t *which;  /* [n_bufs] root in its graph */
     uint32_t *first;  /* [n + 1] of each graph's */
+    handed *hands;    /* [n_hands] */
+    uint32_t n_hands;
     ru_mem_plan plan;
 } joiner;
 
@@ -56,6 +67,49 @@ static uint32_t when(const rui_low *lo, const joiner *j, uint32_t e, uint32_t st
     return j->end[e];
 }
 
+/* Both stand row-major: the value of a port, which is no view of anything else, and the input. */
+static void take_hands(rui_low *const *at, const ru_exe_order *order, joiner *j)
+{
+    for (uint32_t k = 0; k < order->n_hands; k++) {
+        const ru_exe_hand *h = &order->hands[k];
+        const rui_home *port = rui_home_find(at[h->from], h->port, NULL);
+        const rui_home *input = rui_home_find(at[h->to], h->input, NULL);
+        if (port == NULL || input == NULL) {
+            continue;
+        }
+        const rui_buf_rec *from = &at[h->from]->bufs[rui_root(at[h->from], port->buf)];
+        rui_buf_rec *to = &at[h->to]->bufs[input->buf.v];
+        bool fits = from->kind == RUI_BUF_TEMP && from->kept && port->layout->plain &&
+                    to->kind == RUI_BUF_INPUT && to->root == input->buf.v &&
+                    port->layout->type.dtype == input->layout->type.dtype &&
+                    port->layout->size_bytes == to->size_bytes;
+        if (fits) {
+            to->kind = RUI_BUF_DATA; /* memory of another one's */
+            j->hands[j->n_hands++] = (handed){h->from, h->to, port->buf, to->root};
+        }
+    }
+}
+
+/* A port lives until all inputs to which it is handed over are read. */
+static void extend(rui_low *const *at, joiner *j)
+{
+    for (uint32_t k = 0; k < j->n_hands; k++) {
+        const handed *h = &j->hands[k];
+        const rui_buf_rec *in = &at[h->to]->bufs[h->root];
+        uint32_t root = rui_root(at[h->from], h->port), b = j->first[h->from];
+        while (b < j->first[h->from + 1] && j->which[b] != root) {
+            b++;
+        }
+        RU_CHECK(b < j->first[h->from + 1]);
+        bool read = in->first != UINT32_MAX;
+        uint32_t last = in->pinned ? j->n_steps - 1
+                        : read     ? when(at[h->to], j, h->to, in->last)
+                                   : 0;
+        RU_CHECK(!read || when(at[h->to], j, h->to, in->first) >= j->bufs[b].first);
+        j->bufs[b].last = last > j->bufs[b].last ? last : j->bufs[b].last;
+    }
+}
+
 static void list_bufs(rui_low *const *at, uint32_t n, joiner *j)
 {
     uint32_t all = 0;
@@ -65,8 +119,9 @@ static void list_bufs(rui_low *const *at, uint32_t n, joiner *j)
         j->first[e] = all;
         for (uint32_t k = all; k < all + some; k++) {
             ru_mem_buf *b = &j->bufs[k];
-            bool stays = lo->bufs[j->which[k]].pinned;
-            b->first = when(lo, j, e, b->first);
+            bool input = lo->bufs[j->which[k]].kind == RUI_BUF_INPUT;
+            bool stays = input || lo->bufs[j->which[k]].pinned;
+            b->first = input ? 0 : when(lo, j, e, b->first);
             b->last = stays ? j->n_steps - 1 : when(lo, j, e, b->last);
             RU_CHECK(b->first <= b->last);
         }
@@ -75,8 +130,8 @@ static void list_bufs(rui_low *const *at, uint32_t n, joiner *j)
     j->first[n] = all;
 }
 
-static ru_status plan(rui_low *const *at, uint32_t n, const ru_exe_turn *turns, uint32_t n_turns,
-                      ru_arena *scratch, joiner *j, ru_err *err)
+static ru_status plan(rui_low *const *at, uint32_t n, const ru_exe_order *order, ru_arena *scratch,
+                      joiner *j, ru_err *err)
 {
     int64_t most = 1;
     for (uint32_t e = 0; e < n; e++) {
@@ -87,12 +142,15 @@ static ru_status plan(rui_low *const *at, uint32_t n, const ru_exe_turn *turns, 
     j->first = RU_NEW(scratch, uint32_t, n + 1);
     j->bufs = RU_NEW(scratch, ru_mem_buf, most);
     j->which = RU_NEW(scratch, uint32_t, most);
+    j->hands = RU_NEW(scratch, handed, (int64_t)order->n_hands + 1);
     if (j->begin == NULL || j->end == NULL || j->first == NULL || j->bufs == NULL ||
-        j->which == NULL) {
+        j->which == NULL || j->hands == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to plan %u executables", n);
     }
-    count_turns(at, n, turns, n_turns, j);
+    count_turns(at, n, order->turns, order->n_turns, j);
+    take_hands(at, order, j);
     list_bufs(at, n, j);
+    extend(at, j);
     const ru_mem_in in = {.bufs = j->bufs, .n = j->first[n]};
     RU_TRY(ru_plan_mem(&in, scratch, scratch, &j->plan, err));
     return ru_plan_mem_check(&in, &j->plan, scratch, err);
@@ -104,18 +162,24 @@ static ru_status bind(rui_low *const *at, uint32_t n, const joiner *j, uint8_t *
         for (uint32_t k = j->first[e]; k < j->first[e + 1]; k++) {
             at[e]->bufs[j->which[k]].ptr = memory + j->plan.offsets[k];
         }
+    }
+    for (uint32_t k = 0; k < j->n_hands; k++) {
+        const handed *h = &j->hands[k];
+        at[h->to]->bufs[h->root].ptr = rui_buf_ptr(at[h->from], h->port);
+    }
+    for (uint32_t e = 0; e < n; e++) {
         RU_TRY(rui_low_bind(at[e], err));
     }
     return RU_OK;
 }
 
-ru_status rui_low_together(rui_low *const *at, uint32_t n, const ru_exe_turn *turns,
-                           uint32_t n_turns, void **memory, int64_t *size_bytes, ru_err *err)
+ru_status rui_low_together(rui_low *const *at, uint32_t n, const ru_exe_order *order, void **memory,
+                           int64_t *size_bytes, ru_err *err)
 {
     ru_arena scratch;
     joiner j = {0};
     ru_arena_init(&scratch, 0);
-    ru_status st = plan(at, n, turns, n_turns, &scratch, &j, err);
+    ru_status st = plan(at, n, order, &scratch, &j, err);
     *size_bytes = j.plan.peak_bytes > 0 ? j.plan.peak_bytes : 1;
     st = st == RU_OK ? rui_low_free(*size_bytes, "", err) : st;
     *memory = st == RU_OK ? ru_memory_map(*size_bytes) : NULL;
