@@ -175,6 +175,7 @@ static ru_status choose_devices(ru_job *job, uint32_t n, uint32_t here, ru_arena
     char single[64] = "does not fit";
     const char *how = job->train.pipeline.facts[0] != '\0' ? "predicted" : "measured";
     RU_TRY(ru_units_choose(job, threads_of(job, n), n, here, arena, &c, err));
+    ru_memory_trim(); /* the workers have it from now on */
     if (c.used == 1) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "one device takes the shortest step, %.3g ms for the %u %s layers; "

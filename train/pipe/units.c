@@ -13,7 +13,8 @@
 #include "train/pipe/meter.h"
 
 enum { RUNS = RUI_METER_RUNS };
-#define FILL_MIN 0.2 /* where one device cannot even open all: it grows until they fit */
+#define FILL_MIN  0.2  /* where one device cannot even open all: it grows until they fit, */
+#define FILL_MORE 1.03 /* ... at least so much at a time */
 
 /* Of a micro-batch: medians; memory of the executable that stays, and that a step needs. */
 typedef struct unit_times {
@@ -37,6 +38,7 @@ struct rui_units {
     const double *speed;          /* [devices] with `named` */
     bool single_fits;             /* on one device */
     const char *method;           /* of the policy */
+    const uint32_t *device;       /* [placed.n] its answer */
 };
 
 static ru_status full(ru_err *err)
@@ -167,9 +169,11 @@ static ru_status device_bytes(const rui_units *a, const ru_stages *s, const ru_p
     return st;
 }
 
-/* Memory of the fullest device with this placement. What crosses stands in executables; the new
- * value of a parameter that two devices have has a place of its own at both ends. */
-static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *bytes, ru_err *err)
+/* Memory of the fullest device with this placement, and which one that is. What crosses stands in
+ * executables; the new value of a parameter that two devices have has a place of its own at both
+ * ends. */
+static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *bytes, uint32_t *which,
+                         ru_err *err)
 {
     ru_stages s;
     ru_placed p;
@@ -177,6 +181,7 @@ static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *byte
     RU_TRY(ru_stages_place(&a->m->model.train, &a->m->so, in, a->m->arena, &s, &p, err));
     uint32_t leads = p.device[p.n - 1]; /* it has the loss */
     *bytes = 0;
+    *which = 0;
     for (uint32_t i = 0; i < s.n_edges; i++) {
         uint32_t from = p.device[s.edges[i].from], to = p.device[s.edges[i].to];
         bool sent = from != to && s.edges[i].held;
@@ -197,6 +202,7 @@ static ru_status fullest(const rui_units *a, const ru_placing *in, int64_t *byte
     }
     sum[leads] += all_sent + a->eval_bytes;
     for (uint32_t d = 0; d < in->devices; d++) {
+        *which = sum[d] > *bytes ? d : *which;
         *bytes = sum[d] > *bytes ? sum[d] : *bytes;
     }
     return RU_OK;
@@ -398,8 +404,9 @@ static ru_status take(const rui_units *a, const ru_place_plan *p, ru_units_choic
     return RU_OK;
 }
 
-static ru_status ask(const rui_units *a, ru_units_choice *out, ru_err *err)
+static ru_status ask(rui_units *a, ru_units_choice *out, ru_err *err)
 {
+    const ru_place_plan *p;
     const void *plan;
     ru_text text = ru_text_arena(a->m->arena);
     ru_json j = ru_json_into(&text);
@@ -407,7 +414,9 @@ static ru_status ask(const rui_units *a, ru_units_choice *out, ru_err *err)
     put_question(a, &j);
     ru_json_close(&j);
     RU_TRY(rui_meter_ask(&ru_policy_place, &text, a->m->arena, &plan, err));
-    RU_TRY(take(a, plan, out, err));
+    p = plan;
+    a->device = p->device;
+    RU_TRY(take(a, p, out, err));
     out->asked = text.p;
     return RU_OK;
 }
@@ -423,28 +432,50 @@ static double fill_of(const rui_units *a, int64_t bytes)
     return together > 0 && alone > 0 ? together / alone : 0.1;
 }
 
+/* The share with which the last answer would have counted `bytes` for this device, which are more
+ * than it counted. INT64_MAX: not known. */
+static double learned(const rui_units *a, uint32_t device, int64_t bytes)
+{
+    double stays = 0, alone = 0, least = FILL_MORE * a->fill;
+    for (uint32_t k = 0; k < a->placed.n; k++) {
+        bool here = a->device[k] == device;
+        stays += here ? (double)bytes_of(a, k) - a->fill * (double)a->times[k].step_bytes : 0;
+        alone += here ? (double)a->times[k].step_bytes : 0;
+    }
+    double fill = bytes < INT64_MAX && alone > 0 ? ((double)bytes - stays) / alone : 0;
+    return fill > least ? fill : least;
+}
+
 /* Units that compute after each other use the same memory, so how much they need together is known
  * only when they are. What needs too much is asked for as consecutive layers, which make few parts,
- * then again with larger units. */
+ * then again with units as large as they turned out to be. */
 static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *err)
 {
     int64_t most = a->memory_bytes, bytes = 0;
+    uint32_t which = 0;
     const ru_placing one = {.devices = 1};
-    RU_TRY(most > 0 ? fullest(a, &one, &bytes, err) : RU_OK);
+    RU_TRY(most > 0 ? fullest(a, &one, &bytes, &which, err) : RU_OK);
     a->single_fits = bytes <= most;
     a->fill = most == 0 ? 1 : bytes < INT64_MAX ? fill_of(a, bytes - a->eval_bytes) : FILL_MIN;
+    double next = 0; /* share; 0: nothing was learned since it is this one */
     ru_status st = RU_OK;
     for (uint32_t turn = 0; st == RU_OK; turn++) {
-        a->method = turn % 2 == 0 ? "search" : "split";
+        bool splits = turn % 2 == 1;
+        a->method = splits ? "split" : "search";
         st = ask(a, out, err);
+        bool none = st == RU_E_INFEASIBLE && splits; /* consecutive layers; others may fit */
         const ru_placing in = {
             .at = out->devices.at, .n = out->devices.n, .devices = a->devices, .idle = true};
-        RU_TRY(st == RU_OK ? fullest(a, &in, &bytes, err) : RU_OK);
+        RU_TRY(st == RU_OK ? fullest(a, &in, &bytes, &which, err) : RU_OK);
         if (st == RU_OK && (most == 0 || bytes <= most)) {
             out->memory_bytes = bytes < INT64_MAX ? bytes : -1;
             return RU_OK;
         }
-        a->fill *= turn % 2 == 1 ? 1.15 : 1;
+        double more = st == RU_OK ? learned(a, which, bytes) : next;
+        next = next > 0 && next < more ? next : more;
+        a->fill = splits ? next : a->fill;
+        next = splits ? 0 : next;
+        st = none ? RU_OK : st;
     }
     return st == RU_E_INFEASIBLE
                ? ru_err_wrap(
