@@ -45,10 +45,20 @@ static double said_s(const shown *s, uint32_t device, int64_t *bytes)
     return ns;
 }
 
+static void put_bytes(ru_table *t, int64_t bytes)
+{
+    if (bytes >= 0) {
+        ru_table_bytes(t, bytes);
+    } else { /* nobody said */
+        ru_table_absent(t, "bytes");
+    }
+}
+
 static ru_status show_devices(const shown *s, const ru_tell *out, ru_err *err)
 {
-    static const char *const names[] = {"device", "worker", "parts", "predicted", "compute",
-                                        "update", "input",  "idle",  "memory",    "planned"};
+    static const char *const names[] = {"device",  "worker",  "parts",  "predicted",
+                                        "compute", "update",  "input",  "idle",
+                                        "memory",  "planned", "to save"};
     ru_table t = ru_table_in(s->arena);
     cols(&t, names, RU_ARRAY_LEN(names));
     for (uint32_t d = 0; d < s->p.n; d++) {
@@ -58,7 +68,7 @@ static ru_status show_devices(const shown *s, const ru_tell *out, ru_err *err)
         double update = x->updates * (double)x->update_ns;
         double busy = compute + update + (double)(x->input_ns * s->p.micro);
         const char *text = ru_trace_meta_get(trace, "pipe memory");
-        long long planned = 0;
+        long long planned = 0, saves = 0;
         int64_t bytes = 0;
         ru_table_i64(&t, d + 1);
         ru_table_i64(&t, ru_trace_number(trace));
@@ -72,22 +82,16 @@ static ru_status show_devices(const shown *s, const ru_tell *out, ru_err *err)
         ru_table_ns(&t, (int64_t)update);
         ru_table_ns(&t, x->input_ns * s->p.micro);
         ru_table_percent(&t, x->step_ns > 0 ? fmax(1 - busy / (double)x->step_ns, 0) : 0, 0);
-        if (bytes > 0) {
-            ru_table_bytes(&t, bytes);
-        } else {
-            ru_table_absent(&t, "bytes");
-        }
-        if (text != NULL && sscanf(text, "%*u %*d %lld", &planned) == 1) {
-            ru_table_bytes(&t, planned);
-        } else {
-            ru_table_absent(&t, "bytes");
-        }
+        put_bytes(&t, bytes > 0 ? bytes : -1);
+        bool said = text != NULL && sscanf(text, "%*u %*d %lld %lld", &planned, &saves) == 2;
+        put_bytes(&t, said ? planned : -1);
+        put_bytes(&t, said ? saves : -1);
     }
     const char *title =
         ru_arena_printf(s->arena,
                         "devices in a step, means of %lld recorded steps: computation that the "
                         "plan predicted, and that came; memory that it counts, and that "
-                        "executables planned",
+                        "executables planned, and what an evaluation or a checkpoint needs beside",
                         (long long)s->p.stages[s->p.n - 1].steps);
     return ru_tell_table(out, "devices", title != NULL ? title : "", &t, err);
 }
