@@ -130,7 +130,8 @@ static ru_status profile(const bench_placed *t, const struct net *n, const char 
     if (model == NULL || *facts == NULL) {
         return full(err);
     }
-    RU_TRY(n->zoo == NULL ? rui_placed_net(n->widths, n->n_widths, model, a, err) : RU_OK);
+    const rui_placed_net_shape shape = {.widths = n->widths, .n = n->n_widths};
+    RU_TRY(n->zoo == NULL ? rui_placed_net(&shape, model, a, err) : RU_OK);
     RU_TRY(put_job(t, n, "", &yaml, err));
     return ru_lab_run_profile(&t->lab, yaml, NULL, quotas, RU_ARRAY_LEN(quotas), *facts, err);
 }

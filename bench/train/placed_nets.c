@@ -8,13 +8,14 @@
 #include "store/onnx_file.h"
 #include "world/graph/build.h"
 
-enum { CLASSES = 10, SIDE = 32, DENSE = 256, DENSE_END = 64 };
+enum { CLASSES = 10, SIDE = 16 /* behind a stem */, DENSE = 256, DENSE_END = 64 };
 
 static const char *const names[RUI_PLACED_BRANCHES_MAX] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 
 typedef struct writer {
     ru_build b;
     ru_arena *a;
+    const rui_placed_net_shape *shape;
     uint32_t batch;  /* index of symbol "N" */
     uint64_t random; /* of start values */
 } writer;
@@ -85,41 +86,65 @@ static ru_value_id join(writer *w, const ru_value_id *xs, uint32_t n)
     return y;
 }
 
-/* Three convolutions and a pool: a.conv1, a.conv2, a.conv3. */
+static int64_t or_else(int64_t x, int64_t other)
+{
+    return x > 0 ? x : other;
+}
+
+static ru_value_id stem(writer *w, ru_value_id x, const char *module)
+{
+    return conv(w, x, module, or_else(w->shape->stem, 32), 5, dim(w, x, 2) / SIDE);
+}
+
+/* Convolutions and a pool: a.conv1, a.conv2, a.conv3. */
 static ru_value_id branch(writer *w, ru_value_id x, const char *module, int64_t width)
 {
-    for (uint32_t k = 1; k <= 3; k++) {
+    uint32_t depth = w->shape->depth > 0 ? w->shape->depth : 3;
+    for (uint32_t k = 1; k <= depth; k++) {
         const char *name = ru_arena_printf(w->a, "%s.conv%u", module, k);
-        x = conv(w, x, name != NULL ? name : "", width, 3, 1);
+        x = conv(w, x, name != NULL ? name : "", width, or_else(w->shape->kernel, 3), 1);
     }
     return pool(w, x);
 }
 
-static void build_branches(writer *w, ru_value_id x, const int64_t *widths, uint32_t n)
+static void build_branches(writer *w, ru_value_id x)
 {
     ru_value_id ends[RUI_PLACED_BRANCHES_MAX];
-    RU_CHECK(n <= RUI_PLACED_BRANCHES_MAX);
-    x = conv(w, x, "stem", 32, 5, 2);
-    for (uint32_t k = 0; k < n; k++) {
-        ends[k] = branch(w, x, names[k], widths[k]);
+    const rui_placed_net_shape *s = w->shape;
+    RU_CHECK(s->n <= RUI_PLACED_BRANCHES_MAX);
+    x = stem(w, x, "stem");
+    for (uint32_t k = 0; k < s->n; k++) {
+        ends[k] = branch(w, x, names[k], s->widths[k]);
     }
-    x = linear(w, join(w, ends, n), "head", CLASSES);
+    x = linear(w, join(w, ends, s->n), "head", CLASSES);
     ru_build_output(&w->b, x, "logits");
 }
 
-/* Three fifths of the work are those of the first tower. */
+/* a.fc; of several a.fc, a.fc2, a.fc3. */
+static ru_value_id end(writer *w, ru_value_id x, const char *tower)
+{
+    uint32_t layers = w->shape->layers > 0 ? w->shape->layers : 1;
+    for (uint32_t k = 1; k <= layers; k++) {
+        const char *name = k > 1 ? ru_arena_printf(w->a, "%s.fc%u", tower, k)
+                                 : ru_arena_printf(w->a, "%s.fc", tower);
+        x = linear(w, x, name != NULL ? name : "", or_else(w->shape->hidden, 128));
+        x = ru_build_op1(&w->b, RU_OP_Relu, x, NULL);
+    }
+    return x;
+}
+
+/* Three fifths of the work are those of the first tower, unless both have as many channels. */
 static void build_towers(writer *w, ru_value_id x)
 {
     static const int64_t widths[] = {256, 208};
-    ru_value_id ends[2];
+    ru_value_id both[2];
     for (uint32_t k = 0; k < 2; k++) {
-        const char *stem = ru_arena_printf(w->a, "%s.stem", names[k]);
-        const char *end = ru_arena_printf(w->a, "%s.fc", names[k]);
-        ru_value_id y = conv(w, x, stem != NULL ? stem : "", 32, 5, 2);
-        y = linear(w, branch(w, y, names[k], widths[k]), end != NULL ? end : "", 128);
-        ends[k] = ru_build_op1(&w->b, RU_OP_Relu, y, NULL);
+        const char *name = ru_arena_printf(w->a, "%s.stem", names[k]);
+        ru_value_id y = stem(w, x, name != NULL ? name : "");
+        y = branch(w, y, names[k], or_else(w->shape->tower, widths[k]));
+        both[k] = end(w, y, names[k]);
     }
-    x = linear(w, join(w, ends, 2), "head", CLASSES);
+    x = linear(w, join(w, both, 2), "head", CLASSES);
     ru_build_output(&w->b, x, "logits");
 }
 
@@ -142,12 +167,11 @@ static void build_dense(writer *w, ru_value_id x, uint32_t n)
     ru_build_output(&w->b, x, "logits");
 }
 
-static ru_status begin(writer *w, ru_graph *g, const char *name, ru_arena *arena, ru_value_id *x,
-                       ru_err *err)
+static ru_status begin(writer *w, ru_graph *g, const char *name, ru_value_id *x, ru_err *err)
 {
-    int64_t dims[] = {0, 3, SIDE, SIDE};
-    *w = (writer){.a = arena, .random = 1};
-    RU_TRY(ru_graph_init(g, arena, name, err));
+    int64_t side = or_else(w->shape->side, 32), dims[] = {0, 3, side, side};
+    RU_CHECK(side >= SIDE && side % SIDE == 0);
+    RU_TRY(ru_graph_init(g, w->a, name, err));
     RU_TRY(ru_graph_symbol(g, "N", &w->batch, err));
     dims[0] = ru_dim_symbol(w->batch, 1);
     ru_build_init(&w->b, g);
@@ -155,34 +179,35 @@ static ru_status begin(writer *w, ru_graph *g, const char *name, ru_arena *arena
     return RU_OK;
 }
 
-static ru_status end(writer *w, const char *path, ru_err *err)
+static ru_status finish(writer *w, const char *path, ru_err *err)
 {
     const ru_onnx_write_options opt = {0};
     RU_TRY(ru_build_finish(&w->b, err));
     return ru_onnx_file_save(path, w->b.g, &opt, NULL, err);
 }
 
-ru_status rui_placed_net(const int64_t *widths, uint32_t n, const char *path, ru_arena *arena,
+ru_status rui_placed_net(const rui_placed_net_shape *shape, const char *path, ru_arena *arena,
                          ru_err *err)
 {
     ru_graph g;
-    writer w;
+    writer w = {.a = arena, .shape = shape, .random = 1};
     ru_value_id x;
-    RU_TRY(begin(&w, &g, n == 0 ? "towers" : "branches", arena, &x, err));
-    if (n == 0) {
+    RU_TRY(begin(&w, &g, shape->n == 0 ? "towers" : "branches", &x, err));
+    if (shape->n == 0) {
         build_towers(&w, x);
     } else {
-        build_branches(&w, x, widths, n);
+        build_branches(&w, x);
     }
-    return end(&w, path, err);
+    return finish(&w, path, err);
 }
 
 ru_status rui_placed_towers(uint32_t n, const char *path, ru_arena *arena, ru_err *err)
 {
+    static const rui_placed_net_shape any = {0};
     ru_graph g;
-    writer w;
+    writer w = {.a = arena, .shape = &any, .random = 1};
     ru_value_id x;
-    RU_TRY(begin(&w, &g, "towers", arena, &x, err));
+    RU_TRY(begin(&w, &g, "towers", &x, err));
     build_dense(&w, x, n);
-    return end(&w, path, err);
+    return finish(&w, path, err);
 }

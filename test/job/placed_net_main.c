@@ -19,7 +19,8 @@ int main(int argc, char **argv)
         widths[k] = strtoll(argv[2 + k], NULL, 10);
     }
     ru_arena_init(&arena, 0);
-    ru_status st = rui_placed_net(widths, (uint32_t)n, argv[1], &arena, &err);
+    const rui_placed_net_shape shape = {.widths = widths, .n = (uint32_t)n};
+    ru_status st = rui_placed_net(&shape, argv[1], &arena, &err);
     if (st != RU_OK) {
         (void)fprintf(stderr, "placed-net: %s\n", err.text);
     }
