@@ -401,7 +401,7 @@ static ru_status run_job(bench_placed *t, job *j, const char *facts, ru_err *err
 
 _Static_assert(RU_ARRAY_LEN(nets) * RU_ARRAY_LEN(places) == CASES_MAX, "a figure each");
 
-ru_status ru_bench_placed(ru_bench *b, ru_err *err)
+static ru_status run_places(ru_bench *b, ru_err *err)
 {
     bench_placed t = {0};
     bool any = false;
@@ -433,4 +433,10 @@ ru_status ru_bench_placed(ru_bench *b, ru_err *err)
                               .ours = ru_bench_stat_of(t.errors, t.n_errors),
                               .goal = 5};
     return ru_bench_wants(b, row.name) ? ru_bench_add(b, &row, err) : RU_OK;
+}
+
+ru_status ru_bench_placed(ru_bench *b, ru_err *err)
+{
+    RU_TRY(run_places(b, err));
+    return rui_placed_limits(b, err);
 }

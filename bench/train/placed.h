@@ -8,6 +8,8 @@
 
 /* Errors: RU_E_MISSING: no laboratory here. */
 RU_MUST_USE ru_status ru_bench_placed(ru_bench *b, ru_err *err);
+/* Its rows with limits of memory. */
+RU_MUST_USE ru_status rui_placed_limits(ru_bench *b, ru_err *err);
 
 enum { RUI_PLACED_BRANCHES_MAX = 8 };
 
