@@ -151,6 +151,7 @@ static void put_job(const planner *p, uint32_t number, const ru_alloc_job *a, ru
     ru_json_i64(j, "local_min", a->model.local_min);
     ru_json_i64(j, "local_max", a->model.local_max);
     ru_json_i64(j, "batch", a->model.batch);
+    ru_json_bool(j, "one_pass", a->model.one_pass);
     ru_json_open(j, "perf", '[');
     for (uint32_t k = 0; f->overlap >= 1 && k < RU_ARRAY_LEN(perf); k++) {
         ru_json_f64(j, NULL, perf[k]);

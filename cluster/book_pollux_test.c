@@ -12,7 +12,7 @@ typedef struct life {
 } life;
 
 static const ru_goodput_model scales = {
-    {1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64};
+    {1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64, false};
 
 static void must(life *l, ru_journal_event e)
 {

@@ -371,8 +371,8 @@ static void what_is_left_decides_for_optimus(void **state)
     life_open(l);
     must(l, (ru_journal_event){.kind = RU_BOOK_METHOD, .a = RU_ALLOC_OPTIMUS});
     for (uint32_t k = 0; k < 2; k++) {
-        of[k].model =
-            (ru_goodput_model){{1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64};
+        of[k].model = (ru_goodput_model){
+            {1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64, false};
     }
     of[0].remaining = 100;
     of[1].remaining = 1000;
@@ -399,7 +399,7 @@ static void nobody_requests_workers_without_samples(void **state)
     assert_non_null(l);
     life_open(l);
     must(l, (ru_journal_event){.kind = RU_BOOK_METHOD, .a = RU_ALLOC_FIFO});
-    of[0].model = (ru_goodput_model){{1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 1, 1, 1, 2, 1, 2, 0};
+    of[0].model = (ru_goodput_model){{.1, .1, .1, .1, .1, .1, 1}, 1, 1, 1, 2, 1, 2, 0, false};
     l->measured = of;
     node(l, 0, 4);
     submit(l, 1, 4, 0);
@@ -771,8 +771,8 @@ static void jobs_that_are_alike_take_no_turns(void **state)
             plan(l);
             for (uint32_t k = 0; k < n; k++) {
                 const double s = (round + k) % 2 == 0 ? 4e-3 : 5e-3; /* of a step of 40 ms */
-                of[k].model =
-                    (ru_goodput_model){{1e-4, 1e-3, s, 1e-6, s, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64};
+                of[k].model = (ru_goodput_model){
+                    {1e-4, 1e-3, s, 1e-6, s, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64, false};
                 changes += l->b.sched.jobs[k].replicas != had[k];
                 had[k] = l->b.sched.jobs[k].replicas;
             }

@@ -192,7 +192,8 @@ void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into)
                                .batch_max = most,
                                .local_min = 1,
                                .local_max = f->local_max > 0 && adapts ? f->local_max : most,
-                               .batch = adapts ? 0 : f->batch};
+                               .batch = adapts ? 0 : f->batch,
+                               .one_pass = true};
     for (uint32_t k = 0; k < f->n && f->batch > 0; k++) {
         if (f->seen[k].steps >= steps_min) {
             samples[n++] = (ru_perf_sample){.nodes = f->seen[k].nodes,

@@ -122,6 +122,7 @@ static void batches_that_adapt_are_seen(void **state)
     assert_int_equal(m.batch_max, 256);
     assert_true(fabs(m.batch_first * m.var / m.sqr - 64) < 1e-9);
     assert_true(fabs(ru_goodput_efficiency(&m, 128) - 96.0 / 192) < 1e-9);
+    assert_int_equal(ru_goodput_best(&m, 1, 1).passes, 0); /* one worker knows its noise */
     for (uint32_t k = 0; k < 2; k++) {
         double is = 1e-3 + f.seen[k].local * 1e-4;
         assert_true(fabs(ru_perf_step_s(&m.perf, 1, 2, f.seen[k].local, 0) - is) < 0.15 * is);

@@ -74,7 +74,7 @@ double ru_goodput_at(const ru_goodput_model *m, uint32_t nodes, uint32_t replica
 ru_goodput_choice ru_goodput_split(const ru_goodput_model *m, uint32_t replicas, double batch)
 {
     double local = batch / replicas, passes = ceil(local / m->local_max - eps) - 1;
-    if (replicas == 1 && local > m->batch_first + eps && passes < 1) {
+    if (!m->one_pass && replicas == 1 && local > m->batch_first + eps && passes < 1) {
         passes = 1;
     }
     passes = passes < 0 ? 0 : passes;
@@ -136,7 +136,7 @@ ru_goodput_choice ru_goodput_best(const ru_goodput_model *m, uint32_t nodes, uin
     for (uint32_t k = 0; k <= n; k++, low *= ratio) {
         ru_goodput_choice c = ru_goodput_split(m, replicas, k == n ? high : low);
         bool more = f.last.local > 0 && c.passes == f.last.passes + 1 &&
-                    (replicas > 1 || f.last.passes > 0);
+                    (replicas > 1 || m->one_pass || f.last.passes > 0);
         if (more) {
             consider(&f, (ru_goodput_choice){.local = m->local_max, .passes = f.last.passes});
         }

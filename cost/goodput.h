@@ -41,6 +41,7 @@ typedef struct ru_goodput_model {
     uint32_t batch_first, batch_max; /* M0, largest M */
     uint32_t local_min, local_max;   /* bounds of m */
     uint32_t batch;                  /* > 0: M is fixed, only m and s are chosen */
+    bool one_pass; /* one replica needs no second pass for its noise: two steps tell it */
 } ru_goodput_model;
 
 typedef struct ru_goodput_choice {
@@ -62,7 +63,7 @@ double ru_goodput_at(const ru_goodput_model *m, uint32_t nodes, uint32_t replica
 /* The best batch for this allocation. Cost: 50 values, a few microseconds. */
 ru_goodput_choice ru_goodput_best(const ru_goodput_model *m, uint32_t nodes, uint32_t replicas);
 /* How m and s follow from a batch: as few passes as the bounds of m allow, two on one replica above
- * batch_first, because one gradient alone tells nothing about the noise. */
+ * batch_first without one_pass, because one gradient alone tells nothing about the noise. */
 ru_goodput_choice ru_goodput_split(const ru_goodput_model *m, uint32_t replicas, double batch);
 /* Most replicas that batch_max or `batch` can feed, at least 1. */
 uint32_t ru_goodput_replicas_max(const ru_goodput_model *m);

@@ -14,6 +14,7 @@ typedef struct job_file {
     const char *name;
     uint32_t replicas_min, replicas_max, replicas, restarts, demoted;
     uint32_t batch_first, batch_max, local_min, local_max, batch;
+    bool one_pass;
     ru_conf_f64s perf, step;
     ru_conf_sections measured; /* of sample_file */
     ru_conf_i64s now;
@@ -75,6 +76,9 @@ static const ru_conf_field job_fields[] = {
     COUNT("local_max", local_max, "1000000000", 1, 1e9,
           "largest number of examples of a replica in a pass, limited by its memory"),
     COUNT("batch", batch, "0", 0, 1e9, "fixed batch size; 0: the batch may change"),
+    RU_ROW(BOOL, job_file, one_pass, "false",
+           "one device computes a larger batch in one pass: two steps tell the noise; false: in "
+           "two passes or more, which tell it"),
     RU_ROW(F64_LIST, job_file, perf, "[]",
            "coefficients of the step time model [a_c, b_c, a_n, b_n, a_r, b_r, g]; empty: they "
            "are fitted to 'measured'",
@@ -289,7 +293,8 @@ static ru_status job_of(const job_file *f, ru_arena *a, ru_alloc_job *out, ru_er
                                     .batch_max = f->batch_max,
                                     .local_min = f->local_min,
                                     .local_max = f->local_max,
-                                    .batch = f->batch},
+                                    .batch = f->batch,
+                                    .one_pass = f->one_pass},
                           .replicas_min = f->replicas_min,
                           .replicas_max = f->replicas_max,
                           .replicas = f->replicas,
