@@ -3,13 +3,14 @@
  * there are. Another batch begins a view (ru_pace), so that all workers change it together.
  *
  *   compute thread   each step noted
- *                    of the leader, twice a second: fit, choose --> wanted (under the lock)
+ *                    of the leader, four times a second: fit, choose --> wanted (under the lock)
  *   loop thread      `pace` of train/elastic: what is wanted
  *
- * A batch is changed when that is worth 5 %, to at most twice and at least half of what it is: what
- * was not measured is a guess. Its gain in progress is changed when it is off by 5 %. A new leader
- * has noted steps as the others have, and takes the noise from the gain that is in force until it
- * has measured enough of its own. */
+ * A batch is changed when that is worth 5 %, to at most four times and at least half of what it is:
+ * what was not measured is a guess. Its gain in progress is changed when it is off by 5 %. A new
+ * leader has noted steps as the others have, and takes the noise from the gain that is in force
+ * until it has measured enough of its own. A worker alone takes it from pairs of steps, so that a
+ * larger batch is one pass there too. */
 #include <math.h>
 #include <string.h>
 
@@ -18,13 +19,14 @@
 #include "train/worker/worker_impl.h"
 
 enum {
-    WARM = 3,   /* first steps of a configuration that do not count */
-    STEPS = 16, /* that must have been measured in it before it is changed */
+    WARM = 3,  /* first steps of a configuration that do not count */
+    STEPS = 8, /* that must have been measured in it before it is changed */
+    MORE = 4,  /* times the batch that there is, at most */
 };
 
 #define WORTH 1.05
 
-static const int64_t look_ns = 500000000;
+static const int64_t look_ns = 250000000;
 
 /* Half of the free memory may go to a larger pass. */
 void rui_adapt_built(rui_worker *w, rui_build *b)
@@ -132,11 +134,12 @@ static void choose(rui_worker *w, const rui_adapt_seen *now)
                                 .batch_first = (uint32_t)j->batch,
                                 .batch_max = (uint32_t)most,
                                 .local_min = 1,
-                                .local_max = (uint32_t)a->local_max};
+                                .local_max = (uint32_t)a->local_max,
+                                .one_pass = true};
     ru_goodput_choice c = ru_goodput_best(&m, now->nodes, now->replicas);
     double here = ru_goodput_at(&m, now->nodes, now->replicas, now->local, a->passes - 1);
     int64_t batch = (int64_t)now->replicas * c.local * (c.passes + 1);
-    batch = batch > 2 * share->batch ? 2 * share->batch : batch;
+    batch = batch > MORE * share->batch ? MORE * share->batch : batch;
     batch = 2 * batch < share->batch ? share->batch / 2 : batch;
     batch = batch < j->batch ? j->batch : batch > most ? most : batch;
     bool other = c.goodput > WORTH * here && batch != share->batch;

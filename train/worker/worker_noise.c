@@ -22,16 +22,22 @@
 
 enum {
     EVERY = 8,    /* steps between measured ones; Adam's mean squares mean little before */
-    SAMPLES = 16, /* that tell something together */
+    SAMPLES = 16, /* that tell something together: */
+    OFTEN = 2,    /* steps between the first ones, so that a small job knows it soon */
 };
 
 #define SHARES_OFF 1e-4 /* shares of one step have the sum 1, in f32 */
 #define FEWEST     1.2  /* gradients of equal size: if one share is nearly all, little is learned */
 #define NOISE_MAX  1e12
 
+static uint32_t apart(int64_t step)
+{
+    return step < EVERY + OFTEN * SAMPLES ? OFTEN : EVERY;
+}
+
 static bool measured(int64_t step)
 {
-    return step >= EVERY && step % EVERY == 0;
+    return step >= EVERY && step % apart(step) == 0;
 }
 
 static bool is_shared(const rui_worker *w, uint32_t tensor)
@@ -49,7 +55,6 @@ ru_status rui_noise_open(rui_worker *w, ru_err *err)
 {
     rui_noise *x = &w->noise;
     *x = (rui_noise){.step = -1, .own_step = -1, .sum_step = -1, .all_step = -1, .before_step = -1};
-    x->estimate.every = EVERY;
     x->at = RU_NEW(w->arena, int64_t, w->list.n_tensors);
     if (x->at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
@@ -214,6 +219,7 @@ void rui_noise_commit(rui_worker *w, const rui_turn *turn)
 {
     rui_noise *x = &w->noise;
     x->batch = turn->share.batch;
+    x->estimate.every = apart(turn->step);
     if (x->alone && x->step == turn->step && x->before_step == turn->step - 1 &&
         measured(turn->step)) {
         put(w, 1, x->own, x->sum);
