@@ -1,6 +1,7 @@
 /* Jobs of a cluster in virtual time: the scheduler's own book and plans, steps that take as long as
  * a model says. The plans know of a job what its steps would have told: the time of the
- * configurations in which it has worked, its gradient noise, and how many steps are left. */
+ * configurations in which it has worked, its gradient noise, and how many steps are left. Batches
+ * grow as train/worker/worker_adapt.c lets them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,11 +11,14 @@
 #include "cluster/figures.h"
 
 static const double tick_s = 0.05, patience_s = 36000;
+/* Steps until the noise is known; of a batch, until it may grow to so many times. */
+static const double noise_steps = 40, batch_steps = 11, batch_more = 4;
 
 typedef struct played {
     ru_cluster_figures figures;
-    double left;    /* samples of the first batch */
-    double ready_s; /* it works from then on */
+    double left;        /* samples of the first batch */
+    double ready_s;     /* it works from then on */
+    double most, steps; /* the largest batch that it may have now, 0: its first; steps with that */
     bool done;
 } played;
 
@@ -73,8 +77,26 @@ static void learn(played *p, const ru_goodput_model *m, const ru_sched_job *at,
     f->batch = m->batch_first;
     f->batch_max = m->batch > 0 ? 0 : m->batch_max;
     f->local_max = m->local_max;
-    f->noise = m->batch > 0 ? 0 : m->batch_first * m->var / m->sqr;
+    f->noise = m->batch > 0 || !(p->most > 0) ? 0 : m->batch_first * m->var / m->sqr;
     f->workers = at->replicas;
+}
+
+/* What it does in a tick, with a batch that may grow further later. */
+static ru_goodput_choice choose(played *p, const ru_goodput_model *m, const ru_sched_job *at)
+{
+    const uint32_t nodes = at->n_parts > 1 ? 2 : 1;
+    ru_goodput_model now = *m;
+    if (m->batch == 0) {
+        double most = fmax(fmax(p->most, m->batch_first), at->replicas);
+        now.batch_max = (uint32_t)fmin(most, m->batch_max);
+    }
+    ru_goodput_choice c = ru_goodput_best(&now, nodes, at->replicas);
+    p->steps += tick_s / ru_perf_step_s(&m->perf, nodes, at->replicas, c.local, c.passes);
+    if (p->steps >= (p->most > 0 ? batch_steps : noise_steps)) {
+        p->most = fmin(batch_more * now.batch_max, m->batch_max);
+        p->steps = 0;
+    }
+    return c;
 }
 
 static ru_status work(world *w, ru_err *err)
@@ -87,7 +109,7 @@ static ru_status work(world *w, ru_err *err)
         if (at == NULL || at->replicas == 0 || w->now_s < p->ready_s) {
             continue;
         }
-        ru_goodput_choice c = ru_goodput_best(&m, at->n_parts > 1 ? 2 : 1, at->replicas);
+        ru_goodput_choice c = choose(p, &m, at);
         p->left -= c.goodput * tick_s;
         learn(p, &m, at, &c);
         if (p->left <= 0) {
