@@ -136,6 +136,12 @@ static ru_status plan(world *w, ru_err *err)
         if (p != NULL && p->figures.n > 0) {
             ru_figures_model(&p->figures, &of[slot].model);
             of[slot].remaining = fmax(p->left / w->o->models[w->book.of[slot] - 1].batch_first, 1);
+            double *step_s = RU_NEW(&scratch, double, w->o->most);
+            if (step_s != NULL && w->o->method == RU_ALLOC_OPTIMUS) {
+                of[slot].step_s = step_s;
+                of[slot].n_step =
+                    ru_figures_steps(&p->figures, &of[slot].model, w->o->slots, step_s, w->o->most);
+            }
         }
     }
     w->book.pause_s = w->o->pause_s;

@@ -161,6 +161,8 @@ const char *ru_book_state_name(ru_book_state s);
 typedef struct ru_book_measured {
     ru_goodput_model model; /* perf.overlap 0: nothing */
     double remaining;       /* steps of its batch; 0: not known */
+    const double *step_s; /* [n_step] optimus: of a step on 1, 2, ... workers; NULL: by the model */
+    uint32_t n_step;
 } ru_book_measured;
 
 /* What the events GRANT of the next plan would be, by plan/fleet/alloc.h and the method: jobs of

@@ -165,6 +165,11 @@ static void put_job(const planner *p, uint32_t number, const ru_alloc_job *a, ru
     ru_json_f64(j, "remaining", a->remaining);
     ru_json_f64(j, "left", a->left);
     ru_json_i64(j, "demoted", a->demoted);
+    ru_json_open(j, "step", '[');
+    for (uint32_t k = 0; k < a->n_step; k++) {
+        ru_json_f64(j, NULL, a->step_s[k]);
+    }
+    ru_json_close(j);
     ru_json_open(j, "now", '[');
     for (uint32_t k = 0; k < a->n_now; k++) {
         for (uint32_t i = 0; i < a->now[k].devices; i++) {
@@ -225,6 +230,8 @@ static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_
         jobs[i].replicas_min = j->min < p->most[j->slot] ? j->min : p->most[j->slot];
         jobs[i].remaining = p->measured[j->slot].remaining;
         jobs[i].model = p->measured[j->slot].model;
+        jobs[i].step_s = p->measured[j->slot].step_s;
+        jobs[i].n_step = p->measured[j->slot].n_step;
         if (jobs[i].model.perf.overlap < 1 || ru_goodput_replicas_max(&jobs[i].model) < j->min) {
             jobs[i].model = (ru_goodput_model){
                 .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};

@@ -76,8 +76,8 @@ static void short_work_goes_first(void **state)
 {
     (void)state;
     life *l = life_open(3);
-    l->of[0] = (ru_book_measured){scales, 100};
-    l->of[1] = (ru_book_measured){scales, 1000};
+    l->of[0] = (ru_book_measured){scales, 100, NULL, 0};
+    l->of[1] = (ru_book_measured){scales, 1000, NULL, 0};
     submit(l);
     submit(l);
     l->now_ns += INT64_C(100000000000);

@@ -209,3 +209,33 @@ void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into)
     }
     ru_arena_fini(&scratch);
 }
+
+/* A rule that counts workers alone believes what it measured, also where a place made it slow: the
+ * next place is like it. */
+uint32_t ru_figures_steps(const ru_cluster_figures *f, const ru_goodput_model *m, uint32_t slots,
+                          double *step_s, uint32_t max)
+{
+    uint32_t most = 0;
+    for (uint32_t k = 0; k < f->n; k++) {
+        bool counts = f->seen[k].steps >= steps_min && f->seen[k].replicas > most;
+        most = counts ? f->seen[k].replicas : most;
+    }
+    if (most == 0 || m->batch == 0 || !(m->perf.overlap >= 1)) {
+        return 0;
+    }
+    const uint32_t n = most < max ? most + 1 : max;
+    for (uint32_t r = 1; r <= n; r++) {
+        ru_goodput_choice c = ru_goodput_split(m, r, m->batch);
+        double sum_s = 0, steps = 0;
+        for (uint32_t k = 0; k < f->n; k++) {
+            if (f->seen[k].replicas == r && f->seen[k].steps >= steps_min) {
+                sum_s += f->seen[k].step_s;
+                steps += f->seen[k].steps;
+            }
+        }
+        step_s[r - 1] = steps > 0 ? sum_s / steps
+                                  : ru_perf_step_s(&m->perf, r > slots ? 2 : 1, r,
+                                                   c.local > 0 ? c.local : 1, c.passes);
+    }
+    return n;
+}

@@ -43,5 +43,10 @@ double ru_figures_remaining(const ru_cluster_figures *f);
 /* The job's goodput as measured, with the batch that it has or with those to which it may adapt;
  * perf.overlap 0: too little is known. */
 void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into);
+/* Seconds of a step on 1, 2, ... workers of a job whose batch stays, into step_s [max]: as
+ * measured, wherever they stood; of one worker more by the model, on nodes of so many slots. How
+ * many are known; 0: none, or the batch adapts. */
+uint32_t ru_figures_steps(const ru_cluster_figures *f, const ru_goodput_model *m, uint32_t slots,
+                          double *step_s, uint32_t max);
 
 #endif

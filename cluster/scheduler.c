@@ -274,6 +274,22 @@ static uint32_t most_of(const rui_scheduler *s, const ru_goodput_model *m, uint3
     return best;
 }
 
+/* Without memory the model tells the steps. */
+static void steps_of(const rui_scheduler *s, const ru_cluster_figures *f, uint32_t max,
+                     ru_arena *scratch, ru_book_measured *of)
+{
+    enum { MOST = 64 };
+    double *step_s = RU_NEW(scratch, double, MOST);
+    uint32_t slots = 1;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        slots = s->book.nodes[k].slots > slots ? s->book.nodes[k].slots : slots;
+    }
+    if (step_s != NULL) {
+        of->n_step = ru_figures_steps(f, &of->model, slots, step_s, max < MOST ? max : MOST);
+        of->step_s = step_s;
+    }
+}
+
 /* By slot. NULL: no memory. */
 static ru_book_measured *measured_of(rui_scheduler *s, ru_arena *scratch)
 {
@@ -285,6 +301,9 @@ static ru_book_measured *measured_of(rui_scheduler *s, ru_arena *scratch)
             const ru_cluster_figures *f = rui_scheduler_figures(s, j);
             ru_figures_model(f, &of[slot].model);
             of[slot].remaining = ru_figures_remaining(f);
+            if (s->book.method == RU_ALLOC_OPTIMUS) {
+                steps_of(s, f, j->max, scratch, &of[slot]);
+            }
             if (s->spot != NULL || s->slurm != NULL) {
                 s->figures[slot].most = most_of(s, &of[slot].model, j->min, j->max);
             }
