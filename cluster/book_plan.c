@@ -23,6 +23,7 @@ static const double goes_on = 1.0001;
  * mean that of all such jobs, as the replay has it (docs/policies/alloc.md). What is left is known
  * to some tenths, so another job takes the place of one that runs only if it has much less. */
 static const double rush = 0.5, goes_on_rush = 1.1, left_max_s = 1e15;
+static const double unknown_s = 30; /* device-seconds in which a job begins to tell its steps */
 static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was measured */
 static const double demote_s = 57600;      /* of a journal that says nothing */
 /* A full search of a large cluster takes half a second. Between two of them a round begins with
@@ -219,6 +220,22 @@ static void put_question(const planner *p, const uint32_t *numbers, const ru_all
     ru_text_put(p->b->asks, "\n");
 }
 
+/* A job of which nothing is known yet begins on one node: whether sums between nodes pay is not
+ * worth a guess that holds up its first steps. One that tells no steps is bounded for a while only.
+ */
+static uint32_t first_most(const planner *p, const ru_alloc_job *job)
+{
+    uint32_t most = job->replicas_min > 1 ? job->replicas_min : 1, has = 0;
+    for (uint32_t k = 0; k < p->b->n_nodes; k++) {
+        most = p->left[k] > most ? p->left[k] : most;
+    }
+    for (uint32_t k = 0; k < job->n_now; k++) {
+        has += job->now[k].devices;
+    }
+    most = has > most ? has : most;
+    return most < job->replicas_max ? most : job->replicas_max;
+}
+
 static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_alloc_job *jobs)
 {
     const uint32_t slots = ru_book_slots(p->b, false);
@@ -236,6 +253,9 @@ static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_
             jobs[i].model = (ru_goodput_model){
                 .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
             jobs[i].remaining = 0;
+            if (p->b->method == RU_ALLOC_POLLUX && jobs[i].service_s < unknown_s) {
+                jobs[i].replicas_max = first_most(p, &jobs[i]);
+            }
         }
         jobs[i].left = jobs[i].remaining * jobs[i].model.batch_first;
         const uint32_t bounds[] = {slots, p->most[j->slot],

@@ -97,4 +97,26 @@ static void short_work_goes_first(void **state)
     life_close(l);
 }
 
-RU_TESTS(cluster_book_pollux, cmocka_unit_test(short_work_goes_first))
+/* Its steps across nodes are tried when those on one are known, or when it tells none. */
+static void what_is_unknown_begins_on_one_node(void **state)
+{
+    (void)state;
+    for (uint32_t tells = 0; tells < 2; tells++) {
+        life *l = life_open(2);
+        must(l, (ru_journal_event){.kind = RU_BOOK_NODE, .node = 1, .a = 2, .text = "m"});
+        submit(l);
+        for (uint32_t k = 0; k < 3; k++) {
+            assert_int_equal(planned(l), 20);
+        }
+        if (tells == 1) {
+            l->of[0] = (ru_book_measured){scales, 100000, NULL, 0};
+        } else {
+            l->now_ns += INT64_C(60000000000);
+        }
+        assert_int_equal(planned(l), 40);
+        life_close(l);
+    }
+}
+
+RU_TESTS(cluster_book_pollux, cmocka_unit_test(short_work_goes_first),
+         cmocka_unit_test(what_is_unknown_begins_on_one_node))

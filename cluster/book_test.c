@@ -371,8 +371,7 @@ static void what_is_left_decides_for_optimus(void **state)
     life_open(l);
     must(l, (ru_journal_event){.kind = RU_BOOK_METHOD, .a = RU_ALLOC_OPTIMUS});
     for (uint32_t k = 0; k < 2; k++) {
-        of[k].model = (ru_goodput_model){
-            {1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 0, 0, 64, 64, 1, 64, 64, false};
+        of[k].model = (ru_goodput_model){{.1, .1, .1, .1, .1, .1, 1}, 0, 0, 64, 64, 1, 64, 64, 0};
     }
     of[0].remaining = 100;
     of[1].remaining = 1000;
@@ -442,11 +441,12 @@ static void priorities_and_failures(void **state)
     node(l, 1, 2);
     submit(l, 1, 4, 0);
     plan(l);
-    const ru_book_job *low = ru_book_job_at(&l->b, 1);
-    assert_int_equal(ru_book_place(&l->b, low)->replicas, 4);
+    l->now_ns += INT64_C(60000000000); /* it is new no more */
+    plan(l);
+    assert_int_equal(ru_book_place(&l->b, ru_book_job_at(&l->b, 1))->replicas, 4);
     submit(l, 3, 3, 7);
     plan(l);
-    low = ru_book_job_at(&l->b, 1); /* jobs may have moved in memory */
+    const ru_book_job *low = ru_book_job_at(&l->b, 1); /* jobs may have moved in memory */
     const ru_book_job *high = ru_book_job_at(&l->b, 2);
     assert_int_equal(ru_book_place(&l->b, high)->replicas, 3);
     assert_int_equal(ru_book_place(&l->b, low)->replicas, 1);
@@ -587,9 +587,8 @@ static uint32_t slots_of(const life *l, const char *who)
     return sum;
 }
 
-/* Two users with the same jobs and weights of 2 to 1 have 2 to 1 of the slots: of jobs that grow,
- * of more jobs than slots, and where one of them has more jobs. Who asks for less leaves the rest.
- */
+/* Weights of 2 to 1 give 2 to 1 of the slots: of jobs that grow, of more jobs than slots, and where
+ * one user has more jobs. Who asks for less leaves the rest. New jobs begin on one node. */
 static void users_share_slots_by_weight(void **state)
 {
     static const struct {
@@ -617,6 +616,7 @@ static void users_share_slots_by_weight(void **state)
                 submit_as(l, "alice", 1, rows[r].most, 0);
             }
         }
+        plan(l);
         for (uint32_t again = 0; again < 3; again++) { /* and it stays so */
             l->now_ns += INT64_C(30000000000);
             plan(l);
