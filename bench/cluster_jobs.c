@@ -36,9 +36,9 @@ static const struct {
     const char *name;
     double lr;                            /* of networks: as users choose less for more epochs */
     uint32_t work[KINDS], request[KINDS]; /* work: epochs, clocks; request: workers */
-} sizes[] = {{"small", .01, {4, 180, 320}, {1, 1, 1}},
-             {"medium", .0025, {16, 780, 1350}, {1, 2, 2}},
-             {"large", .001, {40, 2300, 4000}, {1, 2, 2}}};
+} sizes[] = {{"small", .012, {4, 180, 320}, {1, 1, 1}},
+             {"medium", .003, {16, 780, 1350}, {1, 2, 2}},
+             {"large", .0012, {40, 2300, 4000}, {1, 2, 2}}};
 /* Half of the jobs are networks; of the others as many are regressions as factorisations. */
 static const kind kinds[] = {MLP, MF, MLR, MLP};
 
@@ -97,8 +97,8 @@ static ru_status put_job(const jobs *t, uint32_t k, ru_alloc_method m, ru_err *e
                      "model: {zoo: mlp, hidden: [512, 512]}\n"
                      "data: {format: csv, train: %s/mixture/train.csv, test: "
                      "%s/mixture/test.csv}\n"
-                     "train: {optimizer: {sgd: {lr: %g}}, batch: %d, epochs: %u, "
-                     "autotune: false, threads: 1",
+                     "train: {optimizer: {sgd: {lr: %g}}, schedule: {cosine: {}}, batch: %d, "
+                     "epochs: %u, autotune: false, threads: 1",
                      dir, dir, sizes[size].lr, FIRST_BATCH, work);
         if (m == RU_ALLOC_POLLUX) {
             ru_text_putf(&y, ", adapt: {batch_max: %d}", MOST_BATCH);
