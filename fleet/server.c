@@ -135,6 +135,7 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
     s->members = RU_NEW(s->arena, rui_fed_member, j->clients_max);
     s->pace.queue = RU_NEW(s->arena, uint32_t, j->clients_max);
     s->pace.max = j->clients_max;
+    s->pace.bytes = s->flat.count * (int64_t)sizeof(float);
     if (s->members == NULL || s->pace.queue == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u clients", j->clients_max);
     }

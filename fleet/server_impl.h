@@ -141,7 +141,7 @@ void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects
 /* It broke the rules: out, until it comes again. */
 void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, ru_time now,
                    ru_effects *fx);
-/* Models for those that wait; the second one: every second. */
+/* Models for those that wait; the second one: some times a second. */
 void rui_fed_paced_on(rui_fed_server *s, ru_time now, ru_effects *fx);
 void rui_fed_paced_look(rui_fed_server *s, ru_time now, ru_effects *fx);
 /* The evaluation of the tiers is over. */

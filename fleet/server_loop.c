@@ -177,11 +177,18 @@ static rui_edition *edition_new(rui_fed_server *s, ru_time now)
     return NULL;
 }
 
-static const int64_t pace_ns = 1000000000;
+static const int64_t pace_ns = 100000000;
 
 static bool is_paced(const rui_fed_server *s)
 {
     return s->flat.count * (int64_t)sizeof(float) >= RUI_FED_PACED_BYTES;
+}
+
+static int64_t sent_bytes(const rui_fed_server *s)
+{
+    ru_chan_stats stats;
+    ru_chan_stats_get(ru_node_guests_chan(s->bridge.node), &stats);
+    return stats.tx_bytes;
 }
 
 static void send_model(rui_fed_server *s, uint32_t i, ru_time now, ru_effects *fx)
@@ -191,7 +198,7 @@ static void send_model(rui_fed_server *s, uint32_t i, ru_time now, ru_effects *f
     m->task_at = now;
     s->now_values->refs++;
     m->reading = 1 + (uint32_t)(s->now_values - s->editions);
-    rui_fed_pace_sends(&s->pace);
+    rui_fed_pace_sends(&s->pace, sent_bytes(s));
     uint64_t cookie = (uint64_t)i << 8 | (uint64_t)(s->now_values - s->editions);
     if (ru_pull_send(s->pull, m->node, RUI_FED_TASK, head, rui_fed_task_put(&m->waits, head),
                      s->now_values->values, s->flat.count * (int64_t)sizeof(float), false, cookie,
@@ -206,20 +213,13 @@ static void send_model(rui_fed_server *s, uint32_t i, ru_time now, ru_effects *f
 void rui_fed_paced_on(rui_fed_server *s, ru_time now, ru_effects *fx)
 {
     uint32_t i;
-    while (rui_fed_pace_take(&s->pace, &i)) {
+    while (rui_fed_pace_take(&s->pace, sent_bytes(s), &i)) {
         rui_fed_member *m = &s->members[i];
         m->queued = false;
         if (m->up && m->task == m->waits.task) {
             send_model(s, i, now, fx);
         }
     }
-}
-
-static int64_t sent_bytes(const rui_fed_server *s)
-{
-    ru_chan_stats stats;
-    ru_chan_stats_get(ru_node_guests_chan(s->bridge.node), &stats);
-    return stats.tx_bytes;
 }
 
 void rui_fed_paced_look(rui_fed_server *s, ru_time now, ru_effects *fx)
