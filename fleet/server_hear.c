@@ -242,6 +242,7 @@ static void take(rui_fed_server *s, rui_fed_member *m, const rui_fed_update *u, 
         return;
     }
     if (ru_fed_counts(s->fed, i, u->task)) {
+        m->took_s = (double)(now.ns - s->round_begun.ns) * 1e-9;
         ru_status st = s->secure != NULL ? rui_secure_add(s, m, values, &err)
                                          : ru_fed_sum_add(&s->sum, values, m->samples, &err);
         if (st != RU_OK) {

@@ -30,6 +30,7 @@ typedef struct rui_fed_member {
     bool offered; /* an update is on its way on this connection */
     bool rests;   /* connected, out of its hours */
     double samples, held;
+    double took_s; /* its last answer that counted, from the begin of that round */
     uint32_t task; /* that it owes an answer to; 0: none */
     rui_fed_kind kind;
     ru_time task_at, offered_at;

@@ -357,6 +357,8 @@ static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_te
         ru_text_putf(t, "%s{\"name\":\"%s\",\"tier\":%d,\"seconds\":", k > 0 ? "," : "",
                      s->members[l->client[k]].name, at == RU_PICK_NONE ? -1 : (int)at);
         ru_text_f64(t, c.latency_s);
+        ru_text_put(t, ",\"took\":");
+        ru_text_f64(t, s->members[l->client[k]].took_s);
         ru_text_putf(t, ",\"picks\":%u", c.picks);
         if (ru_fed_epsilon(s->fed) >= 0) {
             ru_text_put(t, ",\"epsilon\":");

@@ -24,15 +24,25 @@
 
 enum { CLIENTS = 50, SPEEDS = 5, PER_ROUND = 5, DIGITS = 10, ROUNDS = 100, ROUNDS_QUICK = 30 };
 enum { KILLED = 5, SLOWER = 0 /* of the speeds */, STRUCK_TURNS = 3 };
-enum { SIDES = 2, NAME_BYTES = 32, EACH_BYTES = NAME_BYTES + 16 };
+enum { TASKS_MAX = ROUNDS * PER_ROUND, SIDES = 2, NAME_BYTES = 32, EACH_BYTES = NAME_BYTES + 16 };
 
 static const uint32_t percent[SPEEDS] = {40, 20, 10, 5, 1};
 static const char *const methods[SIDES] = {"adaptive", "vanilla"};
 static const char groups[] = "rubato-bench-client-";
 
+/* A task of a round, as the server saw it. */
+typedef struct task {
+    uint32_t client; /* its number there */
+    uint32_t round;
+    double seconds;
+} task;
+
 typedef struct side {
     double seconds, accuracy, simulated;
-    double latency[CLIENTS];  /* of the server's number, as it knew it last; 0: not seen */
+    task tasks[TASKS_MAX]; /* [n] answers that were averaged, by round */
+    uint32_t n;
+    double latency[CLIENTS];  /* of the server's number, mean of its tasks */
+    double spread;            /* deviation of the logarithms of times of one client */
     uint32_t client[CLIENTS]; /* its number -> ours */
 } side;
 
@@ -214,23 +224,27 @@ static ru_status read_run(const rig *r, side *s, ru_err *err)
 {
     char *text;
     int64_t n;
-    uint32_t rounds;
-    double of[CLIENTS] = {0};
+    uint32_t rounds, number[CLIENTS];
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        number[s->client[i]] = i;
+    }
     RU_TRY(rui_fleet_look(&r->fleet, 0, &rounds, &s->seconds, err));
     RU_TRY(ru_file_read(r->fleet.lines, 0, r->arena, &text, &n, err));
     for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
         json_t *o = json_loadb(at, (size_t)(end - at), 0, NULL), *c;
+        const json_int_t at_round = json_integer_value(json_object_get(o, "round"));
         size_t k;
         json_array_foreach(json_object_get(o, "clients"), k, c)
         {
             const char *name = json_string_value(json_object_get(c, "name"));
             uint32_t i = name != NULL ? (uint32_t)strtoul(name + 1, NULL, 10) % CLIENTS : 0;
-            of[i] = json_number_value(json_object_get(c, "seconds"));
+            if (s->n < TASKS_MAX) {
+                s->tasks[s->n++] =
+                    (task){number[i], (uint32_t)at_round,
+                           fmax(json_number_value(json_object_get(c, "took")), 1e-6)};
+            }
         }
         json_decref(o);
-    }
-    for (uint32_t i = 0; i < CLIENTS; i++) {
-        s->latency[i] = of[s->client[i]];
     }
     RU_TRY(ru_file_read(ru_path_join(r->arena, r->fleet.run, "metrics.jsonl"), 0, r->arena, &text,
                         &n, err));
@@ -275,22 +289,102 @@ static void fill(side *s)
     }
 }
 
+/* Means of clients, and how the times of one differ. */
+static void learn(side *s)
+{
+    double n[CLIENTS] = {0}, sum[CLIENTS] = {0}, log_sum[CLIENTS] = {0}, squares = 0, degrees = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const task *t = &s->tasks[k];
+        n[t->client]++;
+        sum[t->client] += t->seconds;
+        log_sum[t->client] += log(t->seconds);
+    }
+    for (uint32_t k = 0; k < s->n; k++) {
+        const task *t = &s->tasks[k];
+        double off = log(t->seconds) - log_sum[t->client] / n[t->client];
+        squares += off * off;
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        s->latency[i] = n[i] > 0 ? sum[i] / n[i] : 0;
+        degrees += n[i] > 1 ? n[i] - 1 : 0;
+    }
+    s->spread = degrees > 0 ? sqrt(squares / degrees) : 0;
+    fill(s);
+}
+
+/* What a client takes by its other tasks; by those of other clients of its speed, if it had none.
+ */
+static double without(const side *s, const task *t)
+{
+    double own = 0, n = 0, like = 0, n_like = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const task *o = &s->tasks[k];
+        bool same = o->client == t->client && o != t;
+        bool alike = o->client != t->client &&
+                     s->client[o->client] % SPEEDS == s->client[t->client] % SPEEDS;
+        own += same ? o->seconds : 0;
+        n += same ? 1 : 0;
+        like += alike ? o->seconds : 0;
+        n_like += alike ? 1 : 0;
+    }
+    return n > 0 ? own / n : n_like > 0 ? like / n_like : t->seconds;
+}
+
+/* What the formula says of the rounds that were drawn, each by what others show of its clients. */
+static ru_status of_the_drawn(const rig *r, const side *s, double *seconds, ru_err *err)
+{
+    *seconds = 0;
+    for (uint32_t k = 0; k < s->n;) {
+        double latency[PER_ROUND], mean;
+        uint32_t n = 0;
+        for (; k + n < s->n && n < PER_ROUND && s->tasks[k + n].round == s->tasks[k].round; n++) {
+            latency[n] = without(s, &s->tasks[k + n]);
+        }
+        const ru_round_in in = {
+            .latency_s = latency, .n = n, .spread = s->spread, .drawn = n, .wait = n};
+        RU_TRY(ru_round_mean(&in, r->arena, &mean, err));
+        *seconds += mean;
+        k += n;
+    }
+    return RU_OK;
+}
+
+/* Each client's tasks, in the order of its number there; one that was not seen has one. */
+static ru_status write_times(const side *s, ru_arena *arena, const char *path, ru_err *err)
+{
+    ru_text times = ru_text_arena(arena);
+    ru_text_put(&times, "client,seconds,round\n");
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        bool seen = false;
+        for (uint32_t k = 0; k < s->n; k++) {
+            const task *t = &s->tasks[k];
+            if (t->client == i) {
+                ru_text_putf(&times, "%u,%.6f,%u\n", i, t->seconds, t->round);
+                seen = true;
+            }
+        }
+        if (!seen) {
+            ru_text_putf(&times, "%u,%.6f,1\n", i, s->latency[i]);
+        }
+    }
+    return times.cut ? RU_FAIL(err, RU_E_MEM, "no memory for times of clients")
+                     : ru_file_replace(path, times.p, times.n, err);
+}
+
 static ru_status simulate(const rig *r, uint32_t which, double *seconds, ru_err *err)
 {
     const side *s = &r->sides[which];
     uint32_t number[CLIENTS];
-    ru_text split = ru_text_arena(r->arena), times = ru_text_arena(r->arena);
+    ru_text split = ru_text_arena(r->arena);
     const char *split_path = path_of(r, "clients.split"), *times_path = path_of(r, "clients.csv");
-    ru_text_put(&times, "client,seconds\n");
     for (uint32_t i = 0; i < CLIENTS; i++) {
         number[s->client[i]] = i;
-        ru_text_putf(&times, "%u,%.6f\n", i, s->latency[i]);
     }
     for (uint32_t k = 0; k < r->samples; k++) {
         ru_text_putf(&split, "%u\n", number[r->owner[k]]);
     }
     RU_TRY(ru_file_replace(split_path, split.p, split.n, err));
-    RU_TRY(ru_file_replace(times_path, times.p, times.n, err));
+    RU_TRY(write_times(s, r->arena, times_path, err));
     const char *const more[] = {
         "--clients",   "50",
         "--latencies", times_path,
@@ -308,67 +402,74 @@ static ru_status simulate(const rig *r, uint32_t which, double *seconds, ru_err 
 /* -- rows -----------------------------------------------------------------------------------------
  */
 
+/* How far off are the simulation and the formula? */
+static ru_status add_off(rig *r, const char *of, ru_err *err)
+{
+    static const struct {
+        const char *before, *behind;
+        double goal;
+    } all[] = {{"fed sim is off, ", ", tiers", 5},
+               {"fed sim is off, ", ", any clients", 5},
+               {"estimate is off, ", ", the clients that were drawn", 3},
+               {"estimate is off, ", ", any clients", 3}};
+    const side *s = r->sides;
+    double mean, drawn;
+    const ru_round_in in = {.latency_s = s[1].latency,
+                            .n = CLIENTS,
+                            .spread = s[1].spread,
+                            .drawn = PER_ROUND,
+                            .wait = PER_ROUND};
+    RU_TRY(of_the_drawn(r, &s[1], &drawn, err));
+    RU_TRY(ru_round_mean(&in, r->arena, &mean, err));
+    const double off[] = {s[0].simulated / s[0].seconds, s[1].simulated / s[1].seconds,
+                          drawn / s[1].seconds, mean * r->rounds / s[1].seconds};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(off); k++) {
+        double percent_off = 100 * fabs(off[k] - 1);
+        const ru_bench_row row = {
+            .name = ru_arena_printf(r->arena, "%s%s%s", all[k].before, of, all[k].behind),
+            .unit = "%",
+            .lower = true,
+            .goal = all[k].goal,
+            .ours = ru_bench_stat_of(&percent_off, 1)};
+        RU_TRY(ru_bench_add(r->fleet.b, &row, err));
+    }
+    return RU_OK;
+}
+
 static ru_status rows(rig *r, ru_err *err)
 {
     side *s = r->sides;
     ru_bench *b = r->fleet.b;
-    double lost = 100 * (s[1].accuracy - s[0].accuracy), slow = 0, mean;
+    double lost = 100 * (s[1].accuracy - s[0].accuracy), slow = 0;
     for (uint32_t k = 0; k < SIDES; k++) {
-        fill(&s[k]);
+        learn(&s[k]);
         RU_TRY(simulate(r, k, &s[k].simulated, err));
     }
     for (uint32_t i = 0; i < CLIENTS; i++) { /* those with 1 % of a core */
         slow += s[1].client[i] % SPEEDS == SPEEDS - 1 ? s[1].latency[i] * SPEEDS / CLIENTS : 0;
     }
-    const ru_round_in in = {.latency_s = s[1].latency,
-                            .n = CLIENTS,
-                            .spread = 0.1,
-                            .drawn = PER_ROUND,
-                            .wait = PER_ROUND};
-    RU_TRY(ru_round_mean(&in, r->arena, &mean, err));
     fprintf(
         stderr,
         "a task takes %.1f ms of a core, published 84: work is scaled by %.3f; accuracy %.1f %%, "
-        "of any clients %.1f %%\n",
-        slow * 10, slow * 0.01 / 0.084, 100 * s[0].accuracy, 100 * s[1].accuracy);
-    double off[3] = {100 * fabs(s[0].simulated / s[0].seconds - 1),
-                     100 * fabs(s[1].simulated / s[1].seconds - 1),
-                     100 * fabs(mean * r->rounds / s[1].seconds - 1)};
-    const ru_bench_stat one[] = {ru_bench_stat_of(&s[0].seconds, 1),
-                                 ru_bench_stat_of(&s[1].seconds, 1)};
+        "of any clients %.1f %%; times of one client differ by %.1f %%\n",
+        slow * 10, slow * 0.01 / 0.084, 100 * s[0].accuracy, 100 * s[1].accuracy,
+        100 * s[1].spread);
     const char *of = ru_arena_printf(r->arena, "50 client processes, %u digits each", r->classes);
-    const ru_bench_row all[] = {
-        {.name = ru_arena_printf(r->arena, "%u rounds, %s", r->rounds, of),
-         .unit = "s",
-         .lower = true,
-         .goal = 3,
-         .peer = "any clients (vanilla)",
-         .ours = one[0],
-         .theirs = one[1]},
-        {.name = ru_arena_printf(r->arena, "accuracy lost by it, %s", of),
-         .unit = "points",
-         .lower = true,
-         .goal = 0.5,
-         .ours = ru_bench_stat_of(&lost, 1)},
-        {.name = ru_arena_printf(r->arena, "fed sim is off, %s, tiers", of),
-         .unit = "%",
-         .lower = true,
-         .goal = 5,
-         .ours = ru_bench_stat_of(&off[0], 1)},
-        {.name = ru_arena_printf(r->arena, "fed sim is off, %s, any clients", of),
-         .unit = "%",
-         .lower = true,
-         .goal = 5,
-         .ours = ru_bench_stat_of(&off[1], 1)},
-        {.name = ru_arena_printf(r->arena, "estimate is off, %s, any clients", of),
-         .unit = "%",
-         .lower = true,
-         .goal = 3,
-         .ours = ru_bench_stat_of(&off[2], 1)}};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
-        RU_TRY(ru_bench_add(b, &all[k], err));
-    }
-    return RU_OK;
+    const ru_bench_row all[] = {{.name = ru_arena_printf(r->arena, "%u rounds, %s", r->rounds, of),
+                                 .unit = "s",
+                                 .lower = true,
+                                 .goal = 3,
+                                 .peer = "any clients (vanilla)",
+                                 .ours = ru_bench_stat_of(&s[0].seconds, 1),
+                                 .theirs = ru_bench_stat_of(&s[1].seconds, 1)},
+                                {.name = ru_arena_printf(r->arena, "accuracy lost by it, %s", of),
+                                 .unit = "points",
+                                 .lower = true,
+                                 .goal = 0.5,
+                                 .ours = ru_bench_stat_of(&lost, 1)}};
+    RU_TRY(ru_bench_add(b, &all[0], err));
+    RU_TRY(ru_bench_add(b, &all[1], err));
+    return add_off(r, of, err);
 }
 
 /* -- clients that are killed, and clients that become slower --------------------------------------
