@@ -12,7 +12,7 @@ enum { COLUMNS = 4, HALVINGS = 60 };
 
 /* What few measurements leave open is work rather than an exchange, and that rather than the rest.
  */
-static const double doubt[COLUMNS] = {1e-9, 1e-4, 1e-5, 2e-5};
+static const double doubt[COLUMNS] = {1e-9, 1e-4, 1e-5, 2e-4};
 
 static void row_of(const ru_scale_in *in, double workers, double memory_mb, double batch,
                    double *row)
