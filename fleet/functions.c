@@ -10,7 +10,8 @@
 #include "fleet/functions_impl.h"
 
 enum { SPARE = 2, READ = 1 /* EPOLLIN */ };
-static const int64_t start_ns = 60000000000, keep_ns = 600000000000, end_ns = 2000000000;
+static const int64_t start_ns = 60000000000, keep_ns = 600000000000, end_ns = 2000000000,
+                     ended_ns = 50000000; /* calls, instances and this process end: 30 ms */
 
 static void step(rui_functions *a, ru_event ev);
 
@@ -367,10 +368,10 @@ static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
     RU_TRY(a->follow.files != NULL ? rui_functions_follow_open(a, err) : RU_OK);
     int fd = ru_self_stop_fd();
     RU_TRY(fd >= 0 ? ru_loop_fd(a->loop, fd, READ, on_stop, a, err) : RU_OK);
-    a->begun = ru_clock_now();
     RU_TRY(ru_functions_scales(a->opt)
                ? ru_func_scale_init(&a->scale, &a->opt->scale, a->begun, err)
                : RU_OK);
+    a->scale.opt.end_ns = ended_ns + start->save_ns; /* it ends with a checkpoint, too */
     ru_log(RU_LOG_INFO, "functions", "begin", "the store is at %s", a->reach);
     RU_TRY(ru_thread_start(&a->thread, "functions", thread_main, a, err));
     return a->follow.files != NULL ? rui_functions_follow_start(a, err) : RU_OK;
@@ -461,6 +462,7 @@ ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *ar
     ru_status st = train.job->data.follow_ns > 0
                        ? rui_functions_first(a, &train.files, &train.n_files, err)
                        : RU_OK;
+    a->begun = ru_clock_now(); /* a deadline counts from here on */
     st = st == RU_OK ? ru_train_summed(&train, opt->scale.workers_max, &ops, a, arena, out, err)
                      : st;
     close_all(a);

@@ -49,7 +49,8 @@ typedef struct rui_functions_money {
     double paid_usd, paid_gb_s; /* of GB-s at prices before that; these GB-s */
     ru_time looked;             /* at the file of the price, */
     bool unread;                /* which had none then */
-    ru_time chosen_at;          /* the choice */
+    ru_time chosen_at;          /* the choice, */
+    int64_t chosen_step;        /* behind so many steps */
     double chosen_usd;          /* spent before it */
     ru_log_file *log;           /* RUN/functions.jsonl */
     ru_time told;               /* its last line; ns 0: none */

@@ -24,10 +24,12 @@ static double spent_usd(const rui_functions *a)
 static void measure(rui_functions *a)
 {
     double step_s = a->n_steps > 0 ? (double)a->steps_ns * 1e-9 / a->n_steps : 0;
+    double steps = (double)(a->done - a->money.chosen_step);
+    double init_s = fmax(0, (double)a->init_ns * 1e-9 - step_s); /* its first step is in it */
     if (a->memory) {
         ru_func_scale_failed(&a->scale);
     } else if (a->n_steps > 0) {
-        ru_func_scale_measured(&a->scale, step_s, (double)a->init_ns * 1e-9);
+        ru_func_scale_measured(&a->scale, steps, step_s, init_s);
         ru_decisions_measured(a->run.decisions, &ru_policy_scale, "step_s", RU_NAN, step_s);
     }
     a->memory = false;
@@ -218,8 +220,9 @@ static bool next_choice(rui_functions *a)
         rui_functions_fail(a, st, err.text);
     } else {
         a->money.chosen_at = ru_clock_now();
+        a->money.chosen_step = a->done;
         a->money.chosen_usd = spent_usd(a);
-        ru_decisions_add(a->run.decisions, &ru_policy_scale, &a->scale.in, false);
+        ru_decisions_add(a->run.decisions, &ru_policy_scale, &a->scale.asked, false);
         tell(a, late, n);
     }
     return st == RU_OK;

@@ -179,10 +179,11 @@ static ru_status begin(owner *a, ru_err *err)
                          .epoch_samples = t->count,
                          .dir = t->out,
                          .decisions = t->decisions};
-    if (t->saved_step != t->step_done) {
-        RU_TRY(rui_trainer_save(t, err));
-    }
+    const ru_time before = ru_clock_now();
+    const bool saves = t->saved_step != t->step_done;
+    RU_TRY(saves ? rui_trainer_save(t, err) : RU_OK);
     RU_TRY(ru_ckpt_wait(t->ckpt, err));
+    s.save_ns = saves ? ru_time_since(ru_clock_now(), before) : 0;
     RU_TRY(ru_rundir_open(t->out, t->arena, &run, err));
     RU_TRY(ru_ckpt_state(run.ckpt.dir, t->arena, &text, &n, err));
     s.facts = text;

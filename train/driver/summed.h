@@ -29,6 +29,7 @@ typedef struct ru_summed_start {
     const char *dir;         /* of the run */
     const char *facts;       /* text of state.json: job and facts, for the workers */
     ru_decisions *decisions; /* of the run */
+    int64_t save_ns;         /* that its first checkpoint took; 0: it went on */
 } ru_summed_start;
 
 /* What the owner does next. */
