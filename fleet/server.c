@@ -135,7 +135,6 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
     s->members = RU_NEW(s->arena, rui_fed_member, j->clients_max);
     s->pace.queue = RU_NEW(s->arena, uint32_t, j->clients_max);
     s->pace.max = j->clients_max;
-    s->pace.bytes = s->flat.count * (int64_t)sizeof(float);
     if (s->members == NULL || s->pace.queue == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u clients", j->clients_max);
     }
@@ -395,6 +394,7 @@ static void close_all(rui_fed_server *s)
     ru_bufs_fini(&s->bufs);
     for (uint32_t k = 0; k < RU_FED_EDITIONS_MAX; k++) {
         free(s->editions[k].values);
+        free(s->editions[k].packed);
     }
     free(s->slot.saved);
     ru_arena_fini(&s->slot.line_arena);

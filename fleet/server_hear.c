@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "fleet/client/pack.h"
 #include "fleet/secure/serve.h"
 #include "fleet/server_impl.h"
 
@@ -80,6 +81,7 @@ static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     m->up = true;
     m->rests = false;
     m->samples = r.samples;
+    m->unpacks = r.unpacks != 0;
     m->held = r.held;
     s->there++;
     ru_log(RU_LOG_INFO, "fed", "joined", "client %s with %.0f samples; %u are here", m->name,
@@ -218,15 +220,22 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
  */
 
 /* What is wrong with it; NULL: nothing. */
-static const char *wrong(const rui_fed_server *s, uint32_t what, const void *head,
-                         uint32_t head_bytes, int64_t body_bytes, rui_fed_update *u)
+static const char *wrong(uint32_t what, const void *head, uint32_t head_bytes, rui_fed_update *u)
 {
-    if (what != RUI_FED_UPDATE || !rui_fed_update_get(head, head_bytes, u)) {
-        return "its update has a head that is none, or a loss that is not a number";
-    }
-    return body_bytes != s->flat.count * (int64_t)sizeof(float)
-               ? "its update has another size than the model"
+    return what != RUI_FED_UPDATE || !rui_fed_update_get(head, head_bytes, u)
+               ? "its update has a head that is none, or a loss that is not a number"
                : NULL;
+}
+
+/* Its values unpacked, of s->bufs; NULL: it is damaged, or there is no memory. */
+static float *unpack(rui_fed_server *s, const void *body, int64_t body_bytes)
+{
+    float *values = ru_bufs_get(&s->bufs, s->flat.count * (int64_t)sizeof *values);
+    if (values != NULL && !rui_fed_unpack(body, body_bytes, values, s->flat.count)) {
+        ru_bufs_put(&s->bufs, values);
+        values = NULL;
+    }
+    return values;
 }
 
 static void take(rui_fed_server *s, rui_fed_member *m, const rui_fed_update *u, const float *values,
@@ -274,7 +283,13 @@ void rui_fed_got(void *self, ru_node_id from, uint32_t what, const void *head, u
         ru_bufs_put(&s->bufs, body);
         return;
     }
-    const char *why = wrong(s, what, head, head_bytes, body_bytes, &u);
+    const char *why = wrong(what, head, head_bytes, &u);
+    if (m->up && why == NULL && body_bytes != s->flat.count * (int64_t)sizeof(float)) {
+        float *values = m->unpacks ? unpack(s, body, body_bytes) : NULL;
+        why = values == NULL ? "its update has another size than the model, or is damaged" : NULL;
+        ru_bufs_put(&s->bufs, body);
+        body = values;
+    }
     if (m->up && why != NULL) {
         rui_fed_expel(s, m, why, now, fx);
     } else if (m->up) {

@@ -16,7 +16,9 @@
 
 /* The values of a round, while somebody reads them. */
 typedef struct rui_edition {
-    float *values; /* [count] of malloc */
+    float *values;        /* [count] of malloc */
+    uint8_t *packed;      /* of malloc; NULL: it never was */
+    int64_t packed_bytes; /* of these values; 0: they are not packed */
     uint32_t refs;
 } rui_edition;
 
@@ -29,6 +31,7 @@ typedef struct rui_fed_member {
     bool up;      /* connected and ready */
     bool offered; /* an update is on its way on this connection */
     bool rests;   /* connected, out of its hours */
+    bool unpacks; /* values and updates may travel packed */
     double samples, held;
     double took_s; /* its last answer that counted, from the begin of that round */
     uint32_t task; /* that it owes an answer to; 0: none */

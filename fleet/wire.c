@@ -28,6 +28,7 @@ uint32_t rui_fed_ready_put(const rui_fed_ready *r, uint8_t *into)
     ru_wire_put_f64(&o, r->held);
     ru_wire_put_u64(&o, r->count);
     ru_wire_put_u64(&o, r->hash);
+    ru_wire_put_u64(&o, r->unpacks);
     return (uint32_t)ru_wire_size(&o);
 }
 
@@ -100,8 +101,9 @@ bool rui_fed_ready_get(const void *data, int64_t size_bytes, rui_fed_ready *out)
     out->held = ru_wire_f64(&w);
     out->count = ru_wire_u64(&w);
     out->hash = ru_wire_u64(&w);
+    out->unpacks = ru_wire_u64(&w);
     return whole(&w) && out->samples >= 1 && out->samples <= SAMPLES_MAX && out->held >= 0 &&
-           out->held <= SAMPLES_MAX;
+           out->held <= SAMPLES_MAX && out->unpacks <= 1;
 }
 
 bool rui_fed_task_get(const void *data, int64_t size_bytes, rui_fed_task *out)

@@ -2,9 +2,9 @@
  *
  *   client  HELLO(version, name, process) ---------->  server
  *           <-------- parcel START(values, hash, masks; layout of the values, text of state.json)
- *           READY(samples, values, hash) ----------->  HEARD
- *           <-------- parcel TASK(task, round, kind; the values of the model)
- *           parcel UPDATE(task, loss; the values after it) ->  HEARD
+ *           READY(samples, values, hash, unpacks) -->  HEARD
+ *           <-------- parcel TASK(task, round, kind; values of the model, packed on a slow line)
+ *           parcel UPDATE(task, loss; the values after it, packed if they came so) ->  HEARD
  *           SCORE(task, hits, rows, loss) ---------->  HEARD      of a task that evaluates
  *           FAILED(task, sentence) ----------------->  HEARD      then it ends
  *           STILL ---------------------------------->  HEARD
@@ -32,7 +32,7 @@
 #include "base/wire.h"
 
 enum { RU_FED_KEY_BYTES = 16 };
-enum { RUI_FED_VERSION = 5, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
+enum { RUI_FED_VERSION = 6, RUI_FED_NAME_MAX = 31, RUI_FED_TEXT_MAX = 200 };
 #define RUI_FED_SERVICE UINT64_C(0x7275626174666564)
 
 /* Messages; RUI_FED_PARCELS and the next RU_PULL_MESSAGES are those of parcels. */
@@ -77,6 +77,7 @@ typedef struct rui_fed_start {
 typedef struct rui_fed_ready {
     double samples, held;
     uint64_t count, hash; /* of the values */
+    uint64_t unpacks; /* 1: values may come packed (fleet/client/pack.h), and updates follow suit */
 } rui_fed_ready;
 
 typedef struct rui_fed_task {

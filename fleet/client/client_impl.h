@@ -76,6 +76,7 @@ struct ru_fed_client {
     rui_fed_task next;
     float *next_values; /* of `next`, which begins when the task before gave up; NULL: none */
     ru_err why;         /* status RU_OK: the job is over, or it was stopped */
+    bool packed;        /* the values of its task came packed, so the update goes so */
     struct rui_masked_updates *masked; /* fleet/client/masked.h; NULL: updates go as they are */
     /* Of the program's thread. */
     rui_fed_job hand;

@@ -7,6 +7,7 @@
 #include "env/zone.h"
 #include "fleet/client/client_impl.h"
 #include "fleet/client/masked.h"
+#include "fleet/client/pack.h"
 
 enum { TIMER_DIAL = 16, TIMER_STILL, TIMER_HOURS, SLOTS = 4 };
 
@@ -105,10 +106,29 @@ static void say_ready(ru_fed_client *c, ru_time now)
     const rui_fed_ready r = {.samples = c->desk.samples,
                              .held = c->desk.held,
                              .count = c->start.count,
-                             .hash = c->start.hash};
+                             .hash = c->start.hash,
+                             /* who bounds its memory has none for a second copy */
+                             .unpacks = c->opt.values_max > 0 ? 0 : 1};
     ru_log(RU_LOG_INFO, "fed", "ready", "client %s takes part with %.0f samples", c->name,
            r.samples);
     rui_fed_client_say(c, RUI_FED_READY, m, rui_fed_ready_put(&r, m), now);
+}
+
+/* The update, packed if the line is slow and there is memory for that. take: values. */
+static void send_update(ru_fed_client *c, const rui_fed_update *u, float *values, ru_time now)
+{
+    uint8_t head[RUI_FED_HEAD_MAX];
+    void *body = values;
+    int64_t bytes = c->model.count * (int64_t)sizeof(float);
+    const bool packs = c->packed && c->masked == NULL;
+    uint8_t *packed = packs ? ru_bufs_get(&c->bufs, rui_fed_pack_most(c->model.count)) : NULL;
+    const int64_t n = packed != NULL ? rui_fed_pack(values, c->model.count, packed) : bytes;
+    if (n < bytes) {
+        body = packed;
+        bytes = n;
+    }
+    ru_bufs_put(&c->bufs, body == values ? (void *)packed : values);
+    rui_fed_client_parcel(c, RUI_FED_UPDATE, head, rui_fed_update_put(u, head), body, bytes, now);
 }
 
 static void answer(ru_fed_client *c, rui_fed_job *w, ru_time now)
@@ -138,8 +158,7 @@ static void answer(ru_fed_client *c, rui_fed_job *w, ru_time now)
         if (c->masked != NULL && w->task.kind == RUI_FED_PROFILE) {
             memset(w->values, 0, (size_t)bytes); /* it shows how long it takes, no more */
         }
-        rui_fed_client_parcel(c, RUI_FED_UPDATE, m, rui_fed_update_put(&u, m), w->values, bytes,
-                              now);
+        send_update(c, &u, w->values, now);
     }
 }
 
@@ -283,6 +302,22 @@ static void on_start(ru_fed_client *c, const void *head, uint32_t head_bytes, co
     }
 }
 
+/* Values that came packed in place of what they were packed into; false: they did not, or cannot be
+ * unpacked. */
+static bool unpack(ru_fed_client *c, void **body, int64_t *body_bytes)
+{
+    const int64_t bytes = c->model.count * (int64_t)sizeof(float);
+    float *values = *body_bytes < bytes ? ru_bufs_get(&c->bufs, bytes) : NULL;
+    if (values == NULL || !rui_fed_unpack(*body, *body_bytes, values, c->model.count)) {
+        ru_bufs_put(&c->bufs, values);
+        return false;
+    }
+    ru_bufs_put(&c->bufs, *body);
+    *body = values;
+    *body_bytes = bytes;
+    return true;
+}
+
 static void got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
                 void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
 {
@@ -290,7 +325,9 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
     rui_fed_task t;
     (void)from;
     (void)fx;
-    bool fits = c->opened && !c->rests && body_bytes == c->model.count * (int64_t)sizeof(float);
+    const bool takes = c->opened && !c->rests, task = what == RUI_FED_TASK;
+    const bool packed = takes && task && unpack(c, &body, &body_bytes);
+    bool fits = takes && body_bytes == c->model.count * (int64_t)sizeof(float);
     ru_mutex_lock(&c->lock);
     bool idle = c->desk.job.kind == RUI_FED_DO_NONE;
     ru_mutex_unlock(&c->lock);
@@ -299,6 +336,7 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
     } else if (what == RUI_FED_TASK && fits && rui_fed_task_get(head, head_bytes, &t) &&
                (t.kind != RUI_FED_EVALUATE || c->desk.held > 0)) {
         give_up(c);
+        c->packed = packed;
         c->task = t.task;
         if (idle) {
             begin(c, &t, body);

@@ -52,10 +52,10 @@ bool rui_fed_pace_take(rui_fed_pace *p, int64_t sent_bytes, uint32_t *client)
     return true;
 }
 
-void rui_fed_pace_sends(rui_fed_pace *p, int64_t sent_bytes)
+void rui_fed_pace_sends(rui_fed_pace *p, int64_t sent_bytes, int64_t model_bytes)
 {
     p->open++;
-    p->due_bytes = (p->due_bytes > sent_bytes ? p->due_bytes : sent_bytes) + p->bytes;
+    p->due_bytes = (p->due_bytes > sent_bytes ? p->due_bytes : sent_bytes) + model_bytes;
 }
 
 /* Which one ended is not known: as long as it may be one of this round, those of earlier ones stay.

@@ -24,7 +24,6 @@ typedef struct rui_fed_pace {
     uint32_t max, first, n;
     uint32_t open, old; /* models under way; of which of earlier rounds, at most */
     uint32_t most;      /* of this round at one time */
-    int64_t bytes;      /* of the model */
     int64_t sent_bytes; /* of the server, at the last measurement */
     int64_t due_bytes;  /* of it, when all models of this round under way have left */
     double rate, best;  /* bytes/s: when `most` grew last; of all measurements */
@@ -40,7 +39,7 @@ void rui_fed_pace_put(rui_fed_pace *p, uint32_t client);
 /* The next client whose turn it is; false: none. rui_fed_pace_sends follows, if it gets the model.
  */
 bool rui_fed_pace_take(rui_fed_pace *p, int64_t sent_bytes, uint32_t *client);
-void rui_fed_pace_sends(rui_fed_pace *p, int64_t sent_bytes);
+void rui_fed_pace_sends(rui_fed_pace *p, int64_t sent_bytes, int64_t model_bytes);
 void rui_fed_pace_sent(rui_fed_pace *p); /* it has the model, or will not get it */
 /* Ten times a second, while clients wait; rui_fed_pace_take follows. */
 void rui_fed_pace_look(rui_fed_pace *p, int64_t sent_bytes, ru_time now);

@@ -34,13 +34,13 @@ static void let(world *w)
     while (rui_fed_pace_take(&w->p, (int64_t)w->sent, &i)) {
         w->c[i].open = true;
         w->c[i].left = model;
-        rui_fed_pace_sends(&w->p, (int64_t)w->sent);
+        rui_fed_pace_sends(&w->p, (int64_t)w->sent, (int64_t)model);
     }
 }
 
 static void world_init(world *w)
 {
-    *w = (world){.p = {.queue = w->queue, .max = CLIENTS, .bytes = (int64_t)model}};
+    *w = (world){.p = {.queue = w->queue, .max = CLIENTS}};
     for (uint32_t i = 0; i < CLIENTS; i++) {
         w->c[i].rate = line;
     }
@@ -134,7 +134,7 @@ static void test_full_line(void **state)
     pass(&w, 20 * model / line + 0.5);
     assert_int_equal(done(&w, 0, 20), 20);
     assert_true(w.together <= 2);
-    /* Each when it would have it if the models went one by one, and the end of the line is shared. */
+    /* As if the models went one by one, but for the ends of models, which share the line. */
     for (uint32_t i = 0; i < 20; i++) {
         assert_true(w.c[i].done_s - begun_s <= (i + 1) * model / line + 0.4);
     }
