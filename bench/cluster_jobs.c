@@ -31,14 +31,15 @@ static const double steps_min = 5;
 
 /* Of each size all kinds take about as long on one worker. Users chose the workers that are worth
  * it with the batch that a job begins with: steps of these networks are mostly what each of them
- * costs, the update and the sum of gradients, so that two workers are hardly faster than one. */
+ * costs, the update and the sum of gradients, so that two workers are hardly faster than one; nor
+ * are they for factorisations. */
 static const struct {
     const char *name;
     double lr;                            /* of networks: as users choose less for more epochs */
     uint32_t work[KINDS], request[KINDS]; /* work: epochs, clocks; request: workers */
 } sizes[] = {{"small", .012, {4, 180, 320}, {1, 1, 1}},
-             {"medium", .003, {16, 780, 1350}, {1, 2, 2}},
-             {"large", .0012, {40, 2300, 4000}, {1, 2, 2}}};
+             {"medium", .003, {16, 780, 1350}, {1, 2, 1}},
+             {"large", .0012, {40, 2300, 4000}, {1, 2, 1}}};
 /* Half of the jobs are networks; of the others as many are regressions as factorisations. */
 static const kind kinds[] = {MLP, MF, MLR, MLP};
 
