@@ -108,7 +108,7 @@ for rank in 1 2 3; do
     within=$((within + hit))
 done
 [ $within = 3 ] || fail "only $within of 3 workers were killed within an evaluation"
-wait_until hurt in_eval # a stop does not wait for its end
+wait_until hurt in_eval # a stop comes behind it
 ended hurt
 [ "$(newest hurt)" = "$(last_step hurt)" ] || fail "a stop in the evaluation after step $(last_step hurt) saves $(newest hurt)"
 # shellcheck disable=SC2086

@@ -11,8 +11,7 @@ typedef struct ru_eval ru_eval;
 
 /* A stage of an evaluation whose batches go through several processes (ru_stages_build_eval).
  * Around each run, in the order of the batches, `take` fills the inputs that other stages make, and
- * `give` takes what leaves. A stop signal does not end it, because the others would wait:
- * `take` and `give` do, with RU_E_CANCELLED. */
+ * `give` takes what leaves. A stop signal does not end it, because the others would wait. */
 typedef struct ru_eval_stage {
     const ru_step_graph *step[2]; /* of a batch, and of the last one where that is shorter */
     ru_status (*take)(void *self, int64_t batch, bool tail, ru_exe *e);

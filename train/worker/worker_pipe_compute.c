@@ -661,13 +661,12 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
     return leads(w) ? RU_OK : hear(w, d);
 }
 
-/* This worker's stage of an evaluation; the leader has the metrics, or says that a stop ends it. */
+/* This worker's stage of an evaluation; the leader has the metrics. */
 static ru_status judge(rui_pipe_worker *w, ru_err *err)
 {
     ru_metrics none;
     ru_time begun = ru_clock_now();
-    ru_status st = rui_pipe_eval_run(w, &none, err);
-    RU_TRY(st != RU_E_CANCELLED ? st : RU_OK); /* if the job is over, what follows says so */
+    RU_TRY(rui_pipe_eval_run(w, &none, err));
     ru_rec_span(w->t.recorder, w->t.names.eval, begun.ns, ru_clock_now().ns, w->t.step_done);
     return RU_OK;
 }

@@ -14,6 +14,8 @@
 #include "train/job/metric.h"
 #include "train/worker/worker_pipe_impl.h"
 
+enum { CHUNK_BYTES = 1 << 20 }; /* of a state that is copied */
+
 /* -- the cut ----------------------------------------------------------------------------------- */
 
 ru_status rui_pipe_eval_cut(rui_pipe_worker *w, ru_err *err)
@@ -130,31 +132,41 @@ int64_t rui_pipe_eval_bytes(const rui_pipe_worker *w)
 
 /* A state of this stage, or its copy of that of another one. */
 static ru_status put_state(rui_pipe_worker *w, ru_exe *e, ru_value_id v, const ru_value *x,
-                           ru_err *err)
+                           void *chunk, ru_err *err)
 {
     const rui_pipe_part *p = w->parts;
     ru_value_id from = ru_graph_find(&w->stages.at[p->stage].step.graph, x->name);
+    int64_t bytes = ru_type_bytes(&x->type);
     RU_CHECK(from.v != 0);
-    void *data = aligned_alloc(64, (size_t)(ru_type_bytes(&x->type) + 64) / 64 * 64);
-    ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the evaluation")
-                                : ru_exe_state_read(p->home, from, data, err);
-    st = st == RU_OK ? ru_exe_state_write(e, v, data, err) : st;
-    free(data);
+    for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        RU_TRY(ru_exe_state_read_part(p->home, from, at, n, chunk, err));
+        RU_TRY(ru_exe_state_write_part(e, v, at, n, chunk, err));
+    }
+    return RU_OK;
+}
+
+/* The newest weights and statistics, into what evaluates. */
+static ru_status renew(rui_pipe_worker *w, ru_err *err)
+{
+    const ru_graph *g;
+    ru_exe *e = ru_eval_exe(w->t.eval, &g);
+    void *chunk = aligned_alloc(64, CHUNK_BYTES);
+    ru_status st = chunk != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the evaluation");
+    for (uint32_t v = 1; v < g->n_values && st == RU_OK; v++) {
+        const ru_value *x = &g->values[v];
+        bool is = x->kind == RU_VALUE_STATE;
+        st = is ? put_state(w, e, (ru_value_id){v}, x, chunk, err) : RU_OK;
+    }
+    free(chunk);
     return st;
 }
 
 ru_status rui_pipe_eval_run(rui_pipe_worker *w, ru_metrics *out, ru_err *err)
 {
     rui_trainer *t = &w->t;
-    const ru_graph *g;
-    ru_exe *e = ru_eval_exe(t->eval, &g);
-    for (uint32_t v = 1; v < g->n_values; v++) {
-        const ru_value *x = &g->values[v];
-        RU_TRY(x->kind == RU_VALUE_STATE ? put_state(w, e, (ru_value_id){v}, x, err) : RU_OK);
-    }
-    w->counts.judges = true;
-    ru_status st = ru_eval_run(t->eval, out, err);
-    w->counts.judges = false;
+    RU_TRY(renew(w, err));
+    RU_TRY(ru_eval_run(t->eval, out, err));
     w->counts.evals++;
-    return st;
+    return RU_OK;
 }

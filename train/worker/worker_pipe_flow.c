@@ -189,27 +189,19 @@ static void say_slow(const rui_pipe_worker *w, uint32_t link, int64_t waited_ns)
            place_at(w, in ? l->from : l->to));
 }
 
-/* Is nobody going to wait for it? An evaluation is followed by a decision, which comes before its
- * end where somebody asked for a stop. */
-static bool is_over(const rui_pipe_worker *w)
-{
-    const rui_pipe_told *t = &w->told;
-    return t->over || (w->counts.judges && (t->stop || t->n_heard < t->n_decided));
-}
-
 /* Until the place is free, or full. */
 static ru_status await(rui_pipe_worker *w, uint32_t link, uint32_t number)
 {
     const rui_flow *f = &w->flows[link];
     ru_time begun = {0};
     ru_mutex_lock(&w->lock);
-    while (f->busy[number % f->ahead] != 0 && !is_over(w)) {
+    while (f->busy[number % f->ahead] != 0 && !w->told.over) {
         begun = begun.ns == 0 ? ru_clock_now() : begun;
         if (!ru_cond_wait_for(&w->changed, &w->lock, SLOW_NS)) {
             say_slow(w, link, ru_time_since(ru_clock_now(), begun));
         }
     }
-    bool over = is_over(w);
+    bool over = w->told.over;
     ru_mutex_unlock(&w->lock);
     if (begun.ns != 0) {
         ru_time now = ru_clock_now();

@@ -181,7 +181,6 @@ typedef struct rui_pipe_names {
 typedef struct rui_pipe_counts {
     uint32_t saves; /* messages with states */
     uint32_t evals;
-    bool judges; /* one is under way */
 } rui_pipe_counts;
 
 /* What the threads tell each other. */
@@ -259,7 +258,7 @@ RU_MUST_USE ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err);
 int64_t rui_flows_bytes(const rui_pipe_worker *w, bool states);
 void rui_flows_close(rui_pipe_worker *w);
 /* A piece leaves: copied, or from where it is, until rui_flows_sent. RU_E_CANCELLED: the job is
- * over, or the evaluation under way. */
+ * over. */
 RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, void *data);
 /* Wait for the place of a piece: free, where it leaves, or with what came; until rui_flow_go. */
 RU_MUST_USE ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t number,
@@ -345,8 +344,8 @@ uint32_t rui_pipe_eval_seat(const rui_pipe_worker *w, uint32_t stage);
 /* Compute thread. What this worker evaluates: its stage, the leader the whole model where it does
  * so alone, or nothing. */
 RU_MUST_USE ru_status rui_pipe_eval_open(rui_pipe_worker *w, ru_err *err);
-/* Its stage, with its newest weights; metrics: the leader's. RU_E_CANCELLED: the job is over, or a
- * stop ends the evaluation, which the leader heard, or the others by a decision. */
+/* Its stage, with its newest weights; metrics: the leader's. A stop is
+ * for what follows: whoever left would leave the others waiting. */
 RU_MUST_USE ru_status rui_pipe_eval_run(rui_pipe_worker *w, ru_metrics *out, ru_err *err);
 int64_t rui_pipe_eval_bytes(const rui_pipe_worker *w); /* of its executables */
 

@@ -353,7 +353,7 @@ static ru_status evaluate(rui_pipe_worker *w, bool *stopped, ru_err *err)
     RU_TRY(is_whole(w) ? fill_eval(w, err) : RU_OK);
     ru_status st = is_whole(w) ? ru_eval_run(t->eval, &t->metrics, err)
                                : rui_pipe_eval_run(w, &t->metrics, err);
-    *stopped = st == RU_E_CANCELLED && (is_whole(w) || stop_asked(w));
+    *stopped = st == RU_E_CANCELLED && is_whole(w);
     RU_TRY(*stopped ? RU_OK : st);
     return *stopped ? RU_OK : rui_trainer_evaluated(t, begun, err);
 }
