@@ -70,12 +70,12 @@ static const struct pair {
     uint32_t workers;
     bool fast; /* 1 Gbit/s; else 100 Mbit/s */
 } pairs[] = {
-    {"mlp", 2, false},      {"mlp", 2, true},          {"mlp", 4, true},
-    {"small-mlp", 2, true}, {"small-mlp", 3, false},   {"lenet", 2, true},
-    {"lenet", 3, false},    {"lenet", 4, true},        {"resnet18", 2, false},
-    {"resnet18", 4, true},  {"resnet18-128", 2, true}, {"resnet18-128", 4, true},
-    {"gpt", 2, false},      {"gpt", 2, true},          {"gpt", 3, false},
-    {"towers2", 2, false},  {"towers2", 2, true},      {"towers3", 3, false},
+    {"mlp", 2, false},      {"mlp", 2, true},        {"mlp", 4, true},
+    {"small-mlp", 2, true}, {"small-mlp", 3, false}, {"lenet", 2, true},
+    {"lenet", 3, false},    {"lenet", 4, true},      {"resnet18", 2, false},
+    {"resnet18", 4, true},  {"lenet", 2, false},     {"resnet18-128", 4, true},
+    {"gpt", 2, false},      {"gpt", 2, true},        {"gpt", 3, false},
+    {"towers2", 2, false},  {"towers2", 2, true},    {"towers3", 3, false},
     {"towers4", 4, false},  {"towers4", 4, true},
 };
 
