@@ -15,6 +15,7 @@
 enum { RUNS = RUI_METER_RUNS };
 #define FILL_MIN  0.2  /* where one device cannot even open all: it grows until they fit, */
 #define FILL_MORE 1.03 /* ... at least so much at a time */
+#define NEARLY    0.99 /* of all memory is used when it is divided as evenly as units allow */
 
 /* Of a micro-batch: medians; memory of the executable that stays, and that a step needs. */
 typedef struct unit_times {
@@ -446,6 +447,18 @@ static double learned(const rui_units *a, uint32_t device, int64_t bytes)
     return fill > least ? fill : least;
 }
 
+/* The share with which devices must divide all units nearly evenly to hold them; 0: with none. */
+static double tightest(const rui_units *a)
+{
+    double room = NEARLY * (double)a->memory_bytes * a->devices, alone = 0;
+    for (uint32_t k = 0; k < a->placed.n; k++) {
+        const unit_times *t = &a->times[k];
+        room -= (double)bytes_of(a, k) - a->fill * (double)t->step_bytes;
+        alone += (double)t->step_bytes;
+    }
+    return alone > 0 && room > 0 ? room / alone : 0;
+}
+
 /* Units that compute after each other use the same memory, so how much they need together is known
  * only when they are. What needs too much is asked for as consecutive layers, which make few parts,
  * then again with units as large as they turned out to be. */
@@ -457,6 +470,9 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
     RU_TRY(most > 0 ? fullest(a, &one, &bytes, &which, err) : RU_OK);
     a->single_fits = bytes <= most;
     a->fill = most == 0 ? 1 : bytes < INT64_MAX ? fill_of(a, bytes - a->eval_bytes) : FILL_MIN;
+    double most_fill = most > 0 ? tightest(a) : 0; /* the first one is more where one device has
+                                                      many parts */
+    a->fill = most_fill > 0 && a->fill > most_fill ? most_fill : a->fill;
     double next = 0; /* share; 0: nothing was learned since it is this one */
     ru_status st = RU_OK;
     for (uint32_t turn = 0; st == RU_OK; turn++) {
@@ -473,6 +489,7 @@ static ru_status ask_until_it_fits(rui_units *a, ru_units_choice *out, ru_err *e
         }
         double more = st == RU_OK ? learned(a, which, bytes) : next;
         next = next > 0 && next < more ? next : more;
+        next = a->fill < most_fill && next > most_fill ? most_fill : next;
         a->fill = splits ? next : a->fill;
         next = splits ? 0 : next;
         st = none ? RU_OK : st;
