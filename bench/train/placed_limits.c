@@ -38,7 +38,7 @@ static const struct net {
      {.widths = branches,
       .n = RU_ARRAY_LEN(branches),
       .stem = 16,
-      .depth = 24,
+      .depth = 32,
       .kernel = 1,
       .side = 16},
      NULL,
@@ -160,8 +160,8 @@ static int64_t own_bytes(int64_t pid)
     return sum * 1024;
 }
 
-/* Of the largest child: the launcher's worker; the others are shells. */
-static int64_t child_bytes(int64_t pid)
+/* Of the largest child but one, that of the far host: the launcher's worker. */
+static int64_t child_bytes(int64_t pid, int64_t far)
 {
     char path[64];
     long long child, most = 0;
@@ -169,7 +169,7 @@ static int64_t child_bytes(int64_t pid)
                    (long long)pid);
     FILE *f = pid > 0 ? fopen(path, "re") : NULL;
     while (f != NULL && fscanf(f, "%lld", &child) == 1) {
-        int64_t bytes = own_bytes(child);
+        int64_t bytes = child != far ? own_bytes(child) : 0;
         most = bytes > most ? bytes : most;
     }
     if (f != NULL) {
@@ -180,9 +180,9 @@ static int64_t child_bytes(int64_t pid)
 
 static void look(limits *t, bool alone)
 {
-    int64_t launcher = pid_of(t->pid[0]);
+    int64_t launcher = pid_of(t->pid[0]), far = pid_of(t->pid[1]);
     for (uint32_t d = 0; d < (alone ? 1 : DEVICES); d++) {
-        int64_t here = d > 0 ? own_bytes(pid_of(t->pid[d])) : child_bytes(launcher);
+        int64_t here = d > 0 ? own_bytes(far) : child_bytes(launcher, far);
         int64_t itself = alone ? own_bytes(launcher) : 0; /* it computes */
         int64_t now = here > itself ? here : itself;
         t->peak_bytes[d] = now > t->peak_bytes[d] ? now : t->peak_bytes[d];

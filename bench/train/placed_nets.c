@@ -181,7 +181,7 @@ static ru_status begin(writer *w, ru_graph *g, const char *name, ru_value_id *x,
 
 static ru_status finish(writer *w, const char *path, ru_err *err)
 {
-    const ru_onnx_write_options opt = {0};
+    const ru_onnx_write_options opt = {.external = true}; /* read from where they are */
     RU_TRY(ru_build_finish(&w->b, err));
     return ru_onnx_file_save(path, w->b.g, &opt, NULL, err);
 }
