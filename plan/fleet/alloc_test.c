@@ -386,7 +386,7 @@ static void test_no_exchange_shortly_before_an_end(void **state)
         for (uint32_t j = 0; j < 2; j++) {
             const ru_perf perf = {
                 .pass_example_s = 1e-3, .node_s = j == 0 ? 8e-3 : 0, .overlap = 1};
-            jobs[j] = (ru_alloc_job){.model = {perf, 0, 0, 64, 64, 1, 64, 64},
+            jobs[j] = (ru_alloc_job){.model = {perf, 0, 0, 64, 64, 1, 64, 64, false},
                                      .replicas_max = 2,
                                      .age_s = 1000,
                                      .remaining = left[k][j],
